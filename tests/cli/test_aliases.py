@@ -1,4 +1,4 @@
-"""Commands of the user's own, from a file of aliases (CM-7)."""
+"""Commands that users define themselves, in a file of aliases (CM-7)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def run(broker, monkeypatch, capfd):
-    """Runs a command in this process; returns exit code, standard output and standard error."""
+    """`run(*arguments)` runs a command in this process, and returns its exit code, output and error text."""
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["warren", *arguments])
@@ -35,7 +35,7 @@ def run(broker, monkeypatch, capfd):
 
 @pytest.fixture
 def aliases(tmp_path, monkeypatch):
-    """Writes a file of aliases, which the variable RABBITMQ_CLI_ALIASES_FILE names."""
+    """`aliases(text)` writes a file of aliases, and has the variable RABBITMQ_CLI_ALIASES_FILE name it."""
     path = tmp_path / "aliases"
 
     def write(text):

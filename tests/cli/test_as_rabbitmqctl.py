@@ -1,4 +1,5 @@
-"""The same command lines, one after the other, as RabbitMQ 3.10.8's rabbitmqctl and rabbitmq-diagnostics answer them.
+"""A sequence of command lines gets the exit codes and output that RabbitMQ 3.10.8's rabbitmqctl and
+rabbitmq-diagnostics gave it.
 
 `tests/testdata/cli/rabbitmqctl-3.10.8.json` has what a fresh node of RabbitMQ answered: for each command line its exit
 code, the lines of its standard output, and the first line of its standard error with a text. `<node>` stands for the
@@ -19,44 +20,47 @@ RECORDED = Path(__file__).resolve().parents[1] / "testdata" / "cli" / "rabbitmqc
 
 #: Command lines whose exit code differs on purpose.
 OTHER_CODES = {
-    "list_queues -p nix": 65,  # CM-151
-    "trace_on -p nix": 65,  # CM-110
-    "clear_password nobody": 67,  # CM-83
-    "list_user_permissions nobody": 67,  # CM-98
-    'set_user_limits nobody {"max-connections":5}': 67,  # CM-83
-    "set_log_level loud": 65,  # CM-186
+    "list_queues -p nix": 65,  # CM-151: a missing virtual host is an error
+    "trace_on -p nix": 65,  # CM-110: a missing virtual host is an error
+    "clear_password nobody": 67,  # CM-83: a missing user
+    "list_user_permissions nobody": 67,  # CM-98: a missing user
+    'set_user_limits nobody {"max-connections":5}': 67,  # CM-83: a missing user
+    "set_log_level loud": 65,  # CM-186: an unknown level
     "await_online_nodes 0": 65,  # RabbitMQ crashes
 }
 #: Command lines whose standard output differs on purpose.
 OTHER_OUTPUT = {
     "trace_on -p nix",
-    "list_user_topic_permissions ann",  # has the names of columns as all listings have
-    "list_operator_policies",  # operator policies apply to queues only
+    "list_user_topic_permissions ann",  # has the names of columns, as all listings have
+    "list_operator_policies",  # apply-to is "queues", because operator policies apply to nothing else
     "list_parameters -q",
     "check_running --formatter json",  # has more keys
-    "ping",  # there is no epmd
-    "add_user ann secret",  # names warren's help
-    "set_log_level loud",  # the node knows the levels, so the banner comes first
-    "reset",  # the node knows whether the app runs
+    "ping",  # RabbitMQ asks epmd, which warren does not have
+    "add_user ann secret",  # the hint names warren's help instead of rabbitmqctl's
+    "set_log_level loud",  # the banner comes before the error, because only the node knows the levels
+    "reset",  # the banner comes before the error, because only the node knows whether the app runs
     "change_cluster_node_type disc",
     "join_cluster other@localhost",
-    # Behind the banner stands how long the limit counts (CM-183).
+    # A line after the banner says how long the limit holds (CM-183).
     "set_vm_memory_high_watermark 0.5",
     "set_vm_memory_high_watermark absolute 2GB",
     "set_disk_free_limit 50MB",
 }
-#: Errors that begin with these words begin so in warren too.
+#: An error that begins with the first text in RabbitMQ must begin with one of both in warren.
 SHAPES = ("Error (argument validation): ", "Error:")
 
 
 def in_order(lines):
-    """RabbitMQ lists users and exchanges in any order. In JSON all objects but the first follow a comma."""
+    """The lines in a comparable order: RabbitMQ lists users and exchanges in any order, and in JSON a comma precedes
+    each object but the first.
+    """
     return sorted(line.removeprefix(",") for line in lines)
 
 
 def test_exit_codes_and_output_are_those_of_rabbitmq(tmp_path, monkeypatch, capfd):
-    """CM-3, CM-4, CM-15 to CM-20, CM-80 to CM-89, CM-95 to CM-113, CM-120 to CM-126, CM-140 to CM-147, CM-167 to
-    CM-171, CM-180 to CM-182, CM-190 to CM-198.
+    """Every recorded command line has the exit code and output of RabbitMQ, except where `OTHER_CODES` and
+    `OTHER_OUTPUT` name a difference (CM-3, CM-4, CM-15 to CM-20, CM-80 to CM-89, CM-95 to CM-113, CM-120 to CM-126,
+    CM-140 to CM-147, CM-167 to CM-171, CM-180 to CM-182, CM-190 to CM-198).
     """
     monkeypatch.setenv("WARREN_DATA_DIR", str(tmp_path))
     wrong = []

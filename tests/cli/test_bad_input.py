@@ -1,4 +1,4 @@
-"""What an operator may get wrong, or an attacker may send on purpose: it is refused, and the broker goes on."""
+"""What an operator gets wrong, or an attacker sends on purpose, is refused, and the broker keeps running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASSWORD = "s3cretpw"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """With a data directory: what the store could not keep would end the node."""
+    """A broker with a data directory, so that a value which the store cannot write would end the node."""
     data_dir = tmp_path_factory.mktemp("node")
     with Broker(data_dir=str(data_dir), control_dir=str(data_dir / "control")) as broker:
         yield broker
@@ -30,7 +30,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def run(broker, monkeypatch, capfd):
-    """Runs a command in this process; returns exit code, standard output and standard error."""
+    """`run(*arguments)` runs a command in this process, and returns its exit code, output and error text."""
 
     def run(*arguments, stdin=""):
         monkeypatch.setattr(sys, "argv", ["warren", *arguments])
@@ -100,14 +100,14 @@ def test_a_bad_value_is_refused_and_nothing_changes(broker, run, arguments, text
     ],
 )
 def test_a_bad_document_is_refused(broker, run, document, text):
-    """CM-217."""
+    """A document with a value that cannot be kept is refused with its place, and nothing is changed (CM-217)."""
     code, out, err = run("import_definitions", stdin=json.dumps(document))
     assert code == 65 and text in err and "Traceback" not in err, err
     assert broker.is_running and "p" not in broker.policies() and list(broker.users()) == ["guest"]
 
 
 def test_a_program_gets_errors_as_well(broker):
-    """The broker of a program takes values that no command can send."""
+    """A program that embeds the broker gets errors for wrong values, too, also for values that no command can send."""
     with pytest.raises(BrokerError):
         broker.add_user("\ud800", PASSWORD)
     with pytest.raises(BrokerError):
@@ -121,8 +121,8 @@ def test_a_program_gets_errors_as_well(broker):
 
 
 def test_patterns_that_blow_up_hold_nobody_up(broker, run, caplog):
-    """A search that would take hours is given up after some milliseconds and repeated without backtracking, so nobody
-    else has to wait, and the pattern counts as what it is: one that does not match.
+    """A search with a pattern that backtracks for hours is given up after some milliseconds and repeated without
+    backtracking, so nobody waits for it. The pattern counts as one that does not match, which is true.
     """
     for name in ("a", "b"):
         assert run("set_policy", name, "(a|aa|x|xx)+$", '{"max-length":1}')[0] == 0
@@ -150,7 +150,9 @@ def test_patterns_that_blow_up_hold_nobody_up(broker, run, caplog):
     ],
 )
 def test_a_change_that_locks_the_last_administrator_out_warns(run, caplog, command, undo):
-    """The change is made; with another administrator nobody is warned."""
+    """A change that leaves nobody who can log in as administrator is made with a warning that says how to undo it;
+    while there is another administrator there is no warning.
+    """
     code, _, err = run(*command)
     assert code == 0 and err.startswith("Warning: no ") and "administrator" in err and undo[0] in err
     assert err.removeprefix("Warning: ").strip() in caplog.text
@@ -175,7 +177,7 @@ def test_a_deleted_administrator_is_not_named_as_the_way_out(run):
     ("tag", "meant"), [("admin", "administrator"), ("monitor", "monitoring"), ("shop-team", None), ("management", None)]
 )
 def test_a_tag_that_looks_like_a_mistake_warns(run, tag, meant):
-    """Tags of one's own are allowed, as in RabbitMQ."""
+    """A tag that resembles one with rights warns; any other tag is accepted silently, as in RabbitMQ."""
     assert run("add_user", "tagged", PASSWORD)[0] == 0
     code, _, err = run("set_user_tags", "tagged", tag)
     assert code == 0

@@ -31,7 +31,7 @@ def test_a_command_and_its_options_are_documented(name, command):
 
 @pytest.mark.parametrize(("name", "command"), list(commands(root)))
 def test_a_command_has_help(name, command):
-    """CM-6."""
+    """Every command's help has a sentence, its arguments and its options (CM-6)."""
     assert command.help, name
     for parameter in command.params:
         is_explained = (

@@ -1,4 +1,4 @@
-"""How a command ends that is interrupted, or that has a fault itself."""
+"""How a command ends that the user interrupts, or that fails because of a bug in it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def run(monkeypatch, capfd, tmp_path):
 
 
 def test_an_interrupted_command(run):
-    """CM-19: Ctrl-C is no fault, so there is no traceback."""
+    """Ctrl-C ends a command with exit code 130 and without a traceback (CM-19)."""
     code, err = run(KeyboardInterrupt())
     assert (code, err.strip()) == (130, "")
 
 
 def test_a_fault_of_the_command_is_one_line(run):
-    """CM-18, CM-19."""
+    """A bug in a command shows as one line with type and text of the exception, and exit code 70 (CM-18, CM-19)."""
     text = "the command list_vhosts has failed, which is a fault of warren: ValueError: of two lines."
     code, err = run(ValueError("of two\nlines"))
     assert (code, err) == (70, f"Error: {text} --print-stacktrace shows where.\n")
@@ -44,7 +44,7 @@ def test_a_fault_of_the_command_is_one_line(run):
 
 
 def test_a_fault_is_shown_with_its_place_on_request(run):
-    """CM-8."""
+    """`--print-stacktrace` shows where the exception was raised (CM-8)."""
     code, err = run(ValueError("odd"), "--print-stacktrace")
     assert code == 70 and "Traceback" in err and "in fails" in err
     assert err.splitlines()[-1].startswith("Error: the command list_vhosts has failed")

@@ -1,4 +1,4 @@
-"""How results are written: properties over any values (acceptance: one line a row, CSV and JSON parse back)."""
+"""How results are written: for any values, a table has one line for each row, and CSV and JSON can be parsed back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lines(formatter, rows, headers=True, is_person=False):
 
 @given(ROWS)
 def test_a_table_has_one_line_for_each_row(rows):
-    """CM-25, CM-32."""
+    """A table has one line for each row, whatever characters its values contain (CM-25, CM-32)."""
     found = lines("table", rows)
     assert len(found) == len(rows) + bool(rows)
     for line in found:
@@ -34,7 +34,7 @@ def test_a_table_has_one_line_for_each_row(rows):
 
 @given(ROWS)
 def test_csv_parses_back(rows):
-    """CM-27."""
+    """CSV, read with a parser for RFC 4180, gives the values back (CM-27)."""
     text = "\n".join(lines("csv", rows)) + "\n"
     found = list(csv.reader(io.StringIO(text, newline="")))
     if rows:
@@ -44,7 +44,7 @@ def test_csv_parses_back(rows):
 
 @given(ROWS)
 def test_json_parses_back(rows):
-    """CM-26."""
+    """JSON, read with a parser, gives the values back (CM-26)."""
     assert json.loads("\n".join(lines("json", rows))) == rows
     assert [json.loads(line) for line in lines("json_stream", rows)] == rows
 
@@ -75,12 +75,12 @@ def test_json_parses_back(rows):
     ],
 )
 def test_values_in_tables(value, text):
-    """CM-29, CM-32."""
+    """Values in tables look as in rabbitmqctl (CM-29, CM-32)."""
     assert cell(value) == text
 
 
 def test_a_box_for_people():
-    """CM-28."""
+    """`pretty_table` draws a box around the rows (CM-28)."""
     rows = [{"a": "x", "b": 12}, {"a": "two\nlines", "b": True}]
     assert lines("pretty_table", rows) == [
         "┌────────────┬──────┐",
@@ -93,7 +93,9 @@ def test_a_box_for_people():
 
 
 def test_addresses_and_protocols_are_arrays_in_json():
-    """CM-30: as in RabbitMQ. A column that a row lacks is the empty text."""
+    """In JSON addresses and protocols are arrays, as in RabbitMQ, and a column that a row lacks is the empty text
+    (CM-30).
+    """
     row = {"peer_host": "127.0.0.1", "host": "::1", "protocol": [0, 9, 1]}
     columns = ("peer_host", "host", "protocol", "ssl_hash")
     [line] = listing("json_stream", columns, iter([row]), True, False)

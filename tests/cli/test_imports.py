@@ -1,4 +1,4 @@
-"""What a command loads before it does anything: not the broker, which takes longer to load than most commands run."""
+"""What a command imports before it does anything: not the broker, whose import takes longer than most commands run."""
 
 import subprocess
 import sys
@@ -21,7 +21,9 @@ def test_a_command_does_not_load_the_broker():
 
 
 def test_the_garbage_collector_rests_while_a_command_is_loaded():
-    """It runs dozens of times otherwise, and runs again afterwards."""
+    """The garbage collector is off while a command is imported, because it would run dozens of times, and on
+    afterwards.
+    """
     count = "sum(each['collections'] for each in gc.get_stats())"
     code = f"import contextlib, gc; before = {count}; import warren.cli; print({count} - before, gc.isenabled())"
     (line,) = printed_by(code)
@@ -30,7 +32,7 @@ def test_the_garbage_collector_rests_while_a_command_is_loaded():
 
 
 def test_a_broker_does_not_load_the_commands_that_ask_it():
-    """They would take 7 MB of its memory."""
+    """A broker does not import the commands, which would take 7 MB of its memory."""
     invoke = "from click.testing import CliRunner; from warren.cli.main import root; CliRunner().invoke(root, ['-h'])"
     loaded = loaded_by(invoke.replace("['", "['start', '"))
     assert "warren.cli.programs.start" in loaded

@@ -31,7 +31,7 @@ def broker(tmp_path):
 
 
 class Run:
-    """Runs a command in this process: `code`, `out` and `err` of the last one."""
+    """Runs a command in this process; `code`, `out` and `err` are those of the last command."""
 
     def __init__(self, monkeypatch, capfd, data_dir):
         self._monkeypatch, self._capfd, self._data_dir = monkeypatch, capfd, data_dir
@@ -41,7 +41,7 @@ class Run:
         return self.without_place(*arguments)
 
     def without_place(self, *arguments):
-        """The same for a command that is not told where the node is."""
+        """Run a command without the variable that says where the node's data directory is."""
         self._monkeypatch.setattr(sys, "argv", ["warren", *arguments])
         with pytest.raises(SystemExit) as end:
             main()
@@ -63,7 +63,7 @@ def run(monkeypatch, capfd, tmp_path):
 
 
 def test_list_queues_writes_what_rabbitmqctl_writes(broker, run):
-    """CM-16, CM-25, CM-140, CM-141."""
+    """`list_queues` writes banner, names of columns and rows as rabbitmqctl does (CM-16, CM-25, CM-140, CM-141)."""
     broker.declare_queue("orders")
     broker.publish(b"first", "orders")
     broker.declare_queue("b")
@@ -79,7 +79,9 @@ def test_list_queues_writes_what_rabbitmqctl_writes(broker, run):
 
 
 def test_rows_are_printed_when_the_command_waits_for_more_of_them(broker, tmp_path, capfd):
-    """CM-140: a long listing is shown while it arrives, and rows that arrived together are printed together."""
+    """Rows that have arrived are printed before the command waits for more, so a long listing is shown while it arrives
+    (CM-140).
+    """
     call = Call("list_queues", {**dict.fromkeys(GENERAL_NAMES), "data_dir": str(tmp_path)}, 30.0)
     node = call.node
 
@@ -106,13 +108,15 @@ def test_rows_are_printed_when_the_command_waits_for_more_of_them(broker, tmp_pa
     ],
 )
 def test_only_list_queues_says_how_long_it_may_take(broker, run, command, banner):
-    """CM-16: a script for rabbitmqctl that skips the first line of its output would else take the next for data."""
+    """Only `list_queues` prints the line with its time limit, as in rabbitmqctl: a script that skips the first line of
+    another listing would otherwise take the banner for data (CM-16).
+    """
     assert run(command) == 0
     assert run.lines[0] == banner
 
 
 def test_a_queue_that_does_not_answer_is_unresponsive(broker, run, monkeypatch):
-    """CM-147: within --queue-timeout seconds."""
+    """A queue that does not answer within `--queue-timeout` seconds is listed as unresponsive (CM-147)."""
     for name in ("hangs", "works"):
         broker.declare_queue(name)
 
@@ -143,7 +147,9 @@ def test_a_queue_that_does_not_answer_is_unresponsive(broker, run, monkeypatch):
     ],
 )
 def test_formatters_and_columns(broker, run, arguments, lines):
-    """CM-8, CM-16, CM-25 to CM-27, CM-33, CM-140."""
+    """Options choose formatter, headers and banner, and words choose the columns (CM-8, CM-16, CM-25 to CM-27, CM-33,
+    CM-140).
+    """
     broker.declare_queue("orders")
     broker.publish(b"first", "orders")
     assert run("list_queues", *arguments) == 0
@@ -151,14 +157,14 @@ def test_formatters_and_columns(broker, run, arguments, lines):
 
 
 def test_general_options_may_stand_before_the_command_and_hyphens_are_underscores(broker, run):
-    """CM-1, CM-9."""
+    """General options may stand before the command, and hyphens in its name are underscores (CM-1, CM-9)."""
     broker.declare_queue("orders")
     assert run("-q", "--formatter", "csv", "list-queues", "name") == 0
     assert run.lines == ['"name"', '"orders"']
 
 
 def test_arguments_of_a_queue(broker, run):
-    """CM-29, CM-30."""
+    """Arguments of a queue are written as rabbitmqctl writes AMQP tables, in tables and in JSON (CM-29, CM-30)."""
     broker.declare_queue("q", arguments={"x-max-length": 1000, "x-dead-letter-exchange": "alt"})
     run("-q", "list_queues", "arguments")
     assert run.lines[1] == '[{"x-max-length",1000},{"x-dead-letter-exchange","alt"}]'
@@ -190,7 +196,7 @@ def test_every_column_of_every_listing_is_answered(broker, run):
 
 
 def test_pids_lead_from_one_listing_to_the_other(broker, run):
-    """CM-31."""
+    """The pid of a connection or channel is the same in every listing that has it (CM-31)."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     channel = connection.channel()
     channel.queue_declare("mine", exclusive=True)
@@ -212,7 +218,7 @@ def test_pids_lead_from_one_listing_to_the_other(broker, run):
 
 
 def test_close_all_user_connections(broker, run):
-    """CM-171."""
+    """`close_all_user_connections` closes the connections of one user with the reason given (CM-171)."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     assert run("close_all_user_connections", "nobody", "x") == 0
     connection.process_data_events(0)
@@ -222,7 +228,7 @@ def test_close_all_user_connections(broker, run):
 
 
 def test_an_exclusive_consumer_and_an_open_transaction(broker, run):
-    """CM-152, CM-158."""
+    """Listings show an exclusive consumer with its channel, and what an open transaction contains (CM-152, CM-158)."""
     broker.declare_queue("q")
     broker.publish(b"1", "q")
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
@@ -241,7 +247,9 @@ def test_an_exclusive_consumer_and_an_open_transaction(broker, run):
 
 
 def test_a_row_is_one_line_whatever_names_contain(broker, run):
-    """CM-32, CM-156."""
+    """A row of a table is one line, whatever characters names contain; CSV and JSON give the characters back (CM-32,
+    CM-156).
+    """
     broker.declare_queue("q")
     broker.bind("q", "amq.direct", 'tab\tline\nquote"é')
     columns = ("list_bindings", "source_name", "routing_key")
@@ -254,7 +262,7 @@ def test_a_row_is_one_line_whatever_names_contain(broker, run):
 
 
 def test_more_rows_than_one_slice(broker, run):
-    """CM-140."""
+    """A listing that the node sends in several parts has all rows (CM-140)."""
     for number in range(450):
         broker.declare_queue(f"{number:03}")
     run("-s", "list_queues", "name")
@@ -280,14 +288,16 @@ def test_more_rows_than_one_slice(broker, run):
     ],
 )
 def test_errors_have_rabbitmqctls_code_and_nothing_on_standard_output(broker, run, arguments, code, first_line):
-    """CM-10, CM-12, CM-17 to CM-20: a command that fails has rabbitmqctl's exit code, and writes to stderr only."""
+    """A command that fails has rabbitmqctl's exit code, and writes to standard error only (CM-10, CM-12, CM-17 to
+    CM-20).
+    """
     assert run(*arguments) == code
     assert run.err.startswith(first_line)
     assert run.out == ""
 
 
 def test_a_command_that_does_not_exist(run):
-    """CM-3."""
+    """For an unknown command the error suggests a similar one, or lists all (CM-3)."""
     assert run("list_quues") == 64
     assert run.err.splitlines()[1:] == ["Command 'list_quues' not found.", "Did you mean 'list_queues'?"]
     assert run("zzz") == 64
@@ -296,7 +306,7 @@ def test_a_command_that_does_not_exist(run):
 
 
 def test_a_wrong_column_names_the_right_ones_and_the_usage(broker, run):
-    """CM-20."""
+    """For an unknown column the error lists the columns and the usage (CM-20)."""
     run("list_bindings", "nam")
     assert "Supported are: source_name, source_kind" in run.err
     assert "Arguments given:\n\tlist_bindings nam\n" in run.err
@@ -304,13 +314,13 @@ def test_a_wrong_column_names_the_right_ones_and_the_usage(broker, run):
 
 
 def test_a_missing_vhost(broker, run):
-    """CM-22, CM-151."""
+    """A missing virtual host is exit code 65 with RabbitMQ's text (CM-22, CM-151)."""
     assert run("list_queues", "-p", "nix") == 65
     assert run.err == "Error:\nVirtual host 'nix' does not exist\n"
 
 
 def test_errors_as_json_keep_the_code(broker, run):
-    """CM-24."""
+    """With the formatter JSON an error is one object on standard error, and the exit code is the same (CM-24)."""
     assert run("list_queues", "-p", "nix", "--formatter", "json") == 65
     assert run.out == ""
     assert json.loads(run.err) == {
@@ -321,7 +331,9 @@ def test_errors_as_json_keep_the_code(broker, run):
 
 
 def test_a_node_that_does_not_run(run, tmp_path):
-    """CM-18, CM-22, CM-23: its name is unknown, so texts name the data directory that was given."""
+    """The error for a node that does not run names the data directory where it was looked for, because the node's name
+    is unknown, and what is missing there (CM-18, CM-22, CM-23).
+    """
     place = tmp_path / "nowhere"
     assert run("ping", data_dir=place) == 69
     assert run.lines == [f"Will ping in '{place}'."]
@@ -338,7 +350,7 @@ def test_a_node_that_does_not_run(run, tmp_path):
 
 
 def test_a_node_of_a_name_that_does_not_run(run, monkeypatch, tmp_path):
-    """CM-12, CM-22."""
+    """The error for a node that was asked by name has its name (CM-12, CM-22)."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("WARREN_DATA_DIR", raising=False)
     assert run.without_place("ping", "--node", "other") == 69
@@ -347,7 +359,7 @@ def test_a_node_of_a_name_that_does_not_run(run, monkeypatch, tmp_path):
 
 
 def test_a_node_at_an_address_that_does_not_run(run, tmp_path):
-    """CM-22, CM-23."""
+    """The error for a node that was asked by address has the address (CM-22, CM-23)."""
     cookie = tmp_path / "cookie"
     cookie.write_text("a secret that is long enough, and nobody else's")
     cookie.chmod(0o600)
@@ -357,7 +369,7 @@ def test_a_node_at_an_address_that_does_not_run(run, tmp_path):
 
 
 def test_a_node_that_answers_too_late(broker, run, monkeypatch):
-    """CM-8, CM-18, CM-22: it accepts the connection and greets, but the operation takes longer than --timeout."""
+    """A node that accepts the connection and answers later than `--timeout` is exit code 75 (CM-8, CM-18, CM-22)."""
     from warren.actors.node.operations import registry
 
     async def sleepy(operator):
@@ -372,13 +384,13 @@ def test_a_node_that_answers_too_late(broker, run, monkeypatch):
 
 
 def test_ping(broker, run):
-    """CM-49."""
+    """`ping` succeeds with RabbitMQ's text (CM-49)."""
     assert run("ping") == 0
     assert run.lines == ["Will ping warren@localhost.", "Ping succeeded"]
 
 
 def test_status(broker, run):
-    """CM-70 to CM-72."""
+    """`status` has RabbitMQ's sections, and its JSON the same facts (CM-70 to CM-72)."""
     broker.declare_queue("q")
     assert run("status", "--formatter", "json") == 0
     facts = json.loads(run.out)
@@ -419,14 +431,14 @@ def test_an_embedded_node_is_not_stopped_by_a_command(broker, run):
 
 
 def test_stop_without_a_node(run, tmp_path):
-    """CM-42."""
+    """`stop` without a node fails, and succeeds with `--idempotent` (CM-42)."""
     assert run("stop", data_dir=tmp_path / "nowhere") == 69
     assert run("stop", "--idempotent", data_dir=tmp_path / "nowhere") == 0
 
 
 def test_a_server_is_stopped_by_a_command(tmp_path):
-    """CM-35, CM-42, CM-45: `warren stop` returns when the process has ended; the default data directory needs no
-    option.
+    """`warren stop` finds the node in the default data directory without an option, and returns when its process has
+    ended (CM-35, CM-42, CM-45).
     """
     server = subprocess.Popen(
         [WARREN, "start", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
@@ -446,7 +458,7 @@ def test_a_server_is_stopped_by_a_command(tmp_path):
 
 
 def test_a_node_in_memory_is_found_by_its_name(tmp_path):
-    """CM-14."""
+    """A node that keeps everything in memory is found by its name (CM-14)."""
     server = subprocess.Popen(
         [WARREN, "start", "--port", "0", "--in-memory"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
     )
@@ -465,7 +477,7 @@ def test_a_node_in_memory_is_found_by_its_name(tmp_path):
 
 
 def test_purge_queue(broker, run):
-    """CM-17, CM-20, CM-26, CM-167."""
+    """`purge_queue` removes the ready messages, and its JSON counts them (CM-17, CM-20, CM-26, CM-167)."""
     broker.declare_queue("q")
     broker.publish(b"1", "q")
     assert run("purge_queue", "q") == 0
@@ -480,7 +492,7 @@ def test_purge_queue(broker, run):
 
 
 def test_delete_queue(broker, run):
-    """CM-168."""
+    """`delete_queue` has RabbitMQ's options, texts and exit codes (CM-168)."""
     broker.declare_queue("q")
     broker.publish(b"1", "q")
     assert run("delete_queue", "q", "--if-empty") == 64
@@ -502,7 +514,7 @@ def test_delete_queue(broker, run):
 
 
 def test_an_exclusive_queue_is_deleted_by_an_operator(broker, run):
-    """CM-168."""
+    """An operator can delete an exclusive queue (CM-168)."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     connection.channel().queue_declare("mine", exclusive=True)
     assert run("-q", "delete_queue", "mine") == 0
@@ -518,7 +530,7 @@ def assert_closed(connection, reason):
 
 @pytest.mark.parametrize("column", ["pid", "name"])
 def test_close_connection(broker, run, column):
-    """CM-31, CM-169."""
+    """`close_connection` takes the pid or the name that a listing shows (CM-31, CM-169)."""
     other = pika.BlockingConnection(pika.URLParameters(broker.url))
     run("-s", "list_connections", column)
     [before] = run.lines
@@ -528,7 +540,7 @@ def test_close_connection(broker, run, column):
     assert run("close_connection", identity, "go away") == 0
     assert run.out == f"Closing connection {identity}, reason: go away...\n"
     assert_closed(connection, "go away")
-    # RabbitMQ takes a connection that has gone as closed.
+    # A connection that is already gone counts as closed, as in RabbitMQ.
     broker.wait_idle()
     assert run("close_connection", identity, "go away") == 0
     assert run("close_connection", "bad", "x") == 69
@@ -536,7 +548,7 @@ def test_close_connection(broker, run, column):
 
 
 def test_close_all_connections(broker, run):
-    """CM-170."""
+    """`close_all_connections` closes those of one virtual host, up to a limit, or all (CM-170)."""
     broker.create_vhost("other")
     connections = [
         pika.BlockingConnection(pika.URLParameters(url))
@@ -559,7 +571,7 @@ def test_close_all_connections(broker, run):
 
 
 def test_virtual_hosts(broker, run):
-    """CM-105, CM-106."""
+    """Virtual hosts are added and deleted with RabbitMQ's texts (CM-105, CM-106)."""
     assert run("add_vhost", "orders") == 0
     assert run.out == 'Adding vhost "orders" ...\n'
     assert run("add_vhost", "orders") == 0
@@ -594,7 +606,9 @@ def test_virtual_hosts(broker, run):
     ],
 )
 def test_memory_watermark(broker, run, arguments, code, text):
-    """CM-15, CM-180, CM-181, CM-183, CM-433."""
+    """A fraction or a size sets the memory limit, with a line that says until when; anything else is refused with
+    RabbitMQ's text (CM-15, CM-180, CM-181, CM-183, CM-433).
+    """
     assert run("set_vm_memory_high_watermark", *arguments) == code
     if code:
         assert (run.out, run.err.splitlines()[0]) == ("", f"Error (argument validation): {text}")
@@ -604,7 +618,7 @@ def test_memory_watermark(broker, run, arguments, code, text):
 
 
 def test_a_watermark_of_zero_blocks_publishers_and_is_seen_everywhere(broker, run):
-    """CM-180, CM-183."""
+    """A watermark of 0 sets the memory alarm at once, which `status` shows (CM-180, CM-183)."""
     assert run("-q", "set_vm_memory_high_watermark", "0.0") == 0
     run("status", "--formatter", "json")
     facts = json.loads(run.out)
@@ -616,7 +630,7 @@ def test_a_watermark_of_zero_blocks_publishers_and_is_seen_everywhere(broker, ru
 
 
 def test_disk_limit(run, tmp_path):
-    """CM-182, CM-183."""
+    """`set_disk_free_limit` takes a size or a multiple of the memory, and refuses anything else (CM-182, CM-183)."""
     with Broker(control_dir=str(tmp_path / "control"), data_dir=str(tmp_path / "data")):
         assert run("set_disk_free_limit", "50MB") == 0
         assert run.lines[0] == "Setting disk free limit on warren@localhost to 50MB bytes ..."
@@ -635,7 +649,7 @@ def test_a_node_without_a_data_directory_has_no_disk_limit(broker, run):
 
 
 def test_environment_shows_every_setting_and_no_secret(run, tmp_path):
-    """CM-74, CM-75."""
+    """`environment` shows every setting with its origin, and blanks secrets (CM-74, CM-75)."""
     settings = {"default_pass": "very-secret", "heartbeat": 17}
     with Broker(control_dir=str(tmp_path / "control"), **settings):
         assert run("-q", "environment") == 0
@@ -646,7 +660,9 @@ def test_environment_shows_every_setting_and_no_secret(run, tmp_path):
 
 
 def test_of_several_nodes_of_one_name_the_one_with_the_data_directory_is_asked(tmp_path):
-    """CM-14: two in memory are told apart by nothing, so neither is stopped by mistake."""
+    """Of several nodes with one name, the one with the data directory is asked. Two nodes in memory cannot be told
+    apart, so `stop` refuses and ends neither by mistake (CM-14).
+    """
     servers = []
 
     def start(*arguments):
@@ -679,7 +695,7 @@ def test_of_several_nodes_of_one_name_the_one_with_the_data_directory_is_asked(t
 
 
 def test_a_terminal_gets_aligned_columns(broker, tmp_path):
-    """CM-25."""
+    """On a terminal the columns of a table are aligned (CM-25)."""
     broker.declare_queue("a-long-name")
     broker.declare_queue("b")
     terminal, screen = pty.openpty()
@@ -717,7 +733,7 @@ def test_a_shell_completes_commands_options_and_columns(words, wanted):
 
 
 def test_a_closed_standard_output_is_no_error(broker, tmp_path):
-    """CM-19: `warren list_queues | head -1` ends silently."""
+    """`warren list_queues | head -1` ends silently with exit code 0 (CM-19)."""
     for number in range(2000):
         broker.declare_queue(f"{number:04}" + "x" * 100)
     environment = {**os.environ, "WARREN_DATA_DIR": str(tmp_path)}

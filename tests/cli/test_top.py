@@ -1,4 +1,4 @@
-"""`warren top`: its screen driven by keys, and the command in a terminal."""
+"""`warren top`: its screen, operated by keys, and the command in a terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from warren.cli.top.table import fitted
 
 WARREN = Path(sys.executable).with_name("warren")
 
-#: Seconds that anything may take on a slow machine.
+#: Seconds that a test waits for anything; long, because the machine may be slow.
 PATIENCE = 300.0
 
 
@@ -37,7 +37,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture
 def node(data_dir):
-    """A broker that commands find by this data directory, though it keeps nothing there."""
+    """A broker without a data directory, which commands find through this one."""
     with Broker(port=0, control_dir=str(data_dir / "control")) as broker:
         yield broker
 
@@ -120,7 +120,9 @@ def test_what_holds_back_is_at_the_top(node, data_dir):
 
 
 def test_an_answer_that_comes_while_the_screen_closes_shows_nothing(node, data_dir, monkeypatch):
-    """The feed has a thread of its own, so an answer or the end of the node may come between any two steps."""
+    """The feed runs in a thread, so an answer, or the end of the node, may arrive at any moment while the screen
+    closes. It must not draw on the closed screen.
+    """
     handled = []
 
     def bring_late(app):
@@ -129,7 +131,7 @@ def test_an_answer_that_comes_while_the_screen_closes_shows_nothing(node, data_d
         handled.append(app.lost)
 
     def unmounted(table):
-        # Not by the app, which drops calls for later once it has closed.
+        # Scheduled on the event loop, because the app's own `call_later` drops calls once it has closed.
         asyncio.get_running_loop().call_soon(bring_late, table.app)
 
     async def steps(app, pilot):
@@ -140,7 +142,9 @@ def test_an_answer_that_comes_while_the_screen_closes_shows_nothing(node, data_d
 
 
 def test_a_node_that_goes_away_and_comes_back(data_dir):
-    """Its last figures stay, with a line that says so, and the next run is followed from its beginning."""
+    """While the node is away, its last figures stay with a line that it does not answer; when it runs again, the
+    figures begin anew.
+    """
     nodes = [Broker(port=0, control_dir=str(data_dir / "control"))]
     nodes[0].start()
     nodes[0].declare_queue("of the first run")
@@ -163,7 +167,7 @@ def test_a_node_that_goes_away_and_comes_back(data_dir):
 
 
 def test_the_command_in_a_terminal(node, data_dir):
-    """It draws without colours where NO_COLOR asks for that, and ends with q."""
+    """`top` draws without colours if NO_COLOR is set, and ends with q."""
     master, slave = pty.openpty()
     environment = {"PATH": "", "TERM": "xterm", "NO_COLOR": "1", "HOME": str(data_dir), "LANG": "C.UTF-8"}
     command = [WARREN, "top", "--data-dir", data_dir, "--interval", "0.2"]

@@ -1,4 +1,4 @@
-"""What a command finds out about a node that it cannot reach, and where it gets the secret for one (CM-12, CM-14)."""
+"""What a command says about a node that it cannot reach, and where it finds the secret for a node (CM-12, CM-14)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def run(monkeypatch, capfd):
 
 @pytest.fixture
 def cookie(monkeypatch):
-    """`cookie(text)` has commands prove this secret."""
+    """`cookie(text)` makes this text the secret that commands use."""
     return lambda text: monkeypatch.setenv("WARREN_COOKIE", text)
 
 
 @pytest.fixture
 def answering():
-    """`answering(data)` listens on a port, sends this to whoever connects, and returns the address."""
+    """`answering(data)` listens on a port, sends the data to the first client, and returns the address."""
     sockets = []
 
     def answering(data):
@@ -58,14 +58,16 @@ def answering():
 
 
 def test_something_else_answers(run, cookie, answering):
-    """CM-22, CM-23."""
+    """If something other than a node answers, the error says so (CM-22, CM-23)."""
     cookie(SECRET)
     code, err = run("ping", "--address", answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
     assert code == 69 and "DIAGNOSTICS" in err and "something else than a node of warren answers there" in err
 
 
 def test_a_port_that_accepts_and_says_nothing(run, cookie, answering, monkeypatch):
-    """CM-23: the command gives up after seconds, without --timeout as well."""
+    """If a port accepts a connection and sends nothing, the command gives up after seconds, even without `--timeout`
+    (CM-23).
+    """
     monkeypatch.setattr(node_client, "CONNECT_SECONDS", 0.1)
     cookie(SECRET)
     code, err = run("ping", "--address", answering(b""))
@@ -73,7 +75,9 @@ def test_a_port_that_accepts_and_says_nothing(run, cookie, answering, monkeypatc
 
 
 def test_the_secret_is_that_of_the_variable_or_of_the_users_file(run, cookie, home, tmp_path, caplog, monkeypatch):
-    """CM-14, CM-23: the report of another secret has neither of the two."""
+    """The secret comes from the variable, or from the user's file. If it is not the node's, the error says so and shows
+    neither (CM-14, CM-23).
+    """
     caplog.set_level("INFO", "warren.control")
     file = tmp_path / "node's"
     file.write_text(SECRET)
@@ -97,7 +101,7 @@ def test_the_secret_is_that_of_the_variable_or_of_the_users_file(run, cookie, ho
 
 
 def test_the_variable_names_the_node(run, monkeypatch):
-    """CM-12: an option counts before it."""
+    """The variable WARREN_NODENAME names the node, unless `--node` does (CM-12)."""
     monkeypatch.delenv("WARREN_DATA_DIR", raising=False)
     monkeypatch.setenv("WARREN_NODENAME", "hare")
     assert "attempted to contact: [hare@localhost]" in run("ping")[1]

@@ -1,4 +1,4 @@
-"""Command lines that a newcomer gets wrong: the error names the thing, the reason and the way out."""
+"""Command lines that newcomers get wrong: the error names the wrong word, the reason and what to do."""
 
 from __future__ import annotations
 
@@ -54,13 +54,15 @@ def run(broker, monkeypatch, capfd):
     ],
 )
 def test_the_error_leads_on(run, line, code, text):
-    """CM-10, CM-20, CM-126."""
+    """The error contains what leads to a right command line (CM-10, CM-20, CM-126)."""
     found, err = run(*line)
     assert (found, text in err) == (code, True), err
 
 
 def test_perf_test_says_that_the_login_was_refused(broker, run):
-    """The broker closes the connection without a reason if the client does not ask for one."""
+    """`perf-test` says that the login was refused. It has to ask for that: the broker closes the connection without a
+    reason if the client lacks the capability `authentication_failure_close`.
+    """
     code, err = run("perf-test", "--uri", f"amqp://nobody:x@127.0.0.1:{broker.port}", "-z", "1")
     assert (code, "403 ACCESS_REFUSED - Login was refused" in err) == (69, True), err
 
@@ -76,6 +78,8 @@ def test_perf_test_says_that_the_login_was_refused(broker, run):
     ],
 )
 def test_what_rabbitmq_accepts_or_does_not_explain_is_refused(run, line, code, text):
-    """CM-420, CM-421, CM-422, CM-431: RabbitMQ crashes, succeeds without a virtual host, exits with 69, runs code."""
+    """Command lines on which RabbitMQ crashes, succeeds without effect, exits with 69 or runs code are refused with a
+    text that helps (CM-420, CM-421, CM-422, CM-431).
+    """
     found, err = run(*line)
     assert found == code and text in err, (found, err)

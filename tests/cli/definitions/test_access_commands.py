@@ -24,14 +24,14 @@ OVERRIDE = (
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """One broker for all these tests; each uses names of its own."""
+    """One broker for all tests of the file; each test uses names of its own."""
     with Broker(control_dir=str(tmp_path_factory.mktemp("node") / "control")) as broker:
         yield broker
 
 
 @pytest.fixture
 def run(broker, monkeypatch, capfd):
-    """Runs a command in this process; returns exit code, lines of standard output, and standard error."""
+    """`run(*arguments)` runs a command in this process, and returns its exit code, lines of output and error text."""
 
     def run(*arguments, stdin=""):
         monkeypatch.setattr(sys, "argv", ["warren", *arguments])
@@ -46,7 +46,9 @@ def run(broker, monkeypatch, capfd):
 
 
 def test_the_life_of_a_user(broker, run):
-    """CM-18, CM-80 to CM-86."""
+    """A user is added, tagged, authenticated and deleted with rabbitmqctl's texts and exit codes (CM-18, CM-80 to
+    CM-86).
+    """
     assert run("add_user", "ann", "secret") == (
         0,
         [
@@ -80,8 +82,8 @@ def test_the_life_of_a_user(broker, run):
 
 
 def test_a_user_with_an_empty_password_cannot_log_in_with_one(broker, run):
-    """CM-80, CM-82, CM-83: RabbitMQ takes an empty argument, with which scripts add the users of certificates; nobody
-    can log in with it.
+    """Nobody can log in with an empty password. Like RabbitMQ, the commands accept one, because scripts add the users
+    of client certificates so; an empty standard input is refused (CM-80, CM-82, CM-83).
     """
     assert run("add_user", "cert", "") == (0, ['Adding user "cert" ...', DONE], "")
     assert run("set_permissions", "cert", "", "", "")[0] == 0
@@ -102,7 +104,9 @@ def test_the_last_administrator_who_loses_his_password_is_named(broker, run):
 
 
 def test_permissions_let_a_user_in(broker, run):
-    """CM-95 to CM-102."""
+    """A user can connect only after getting permissions, which are listed and cleared as topic permissions are (CM-95
+    to CM-102).
+    """
     run("add_user", "bob", stdin="secret\n")
     url = broker.url.replace("guest:guest", "bob:secret")
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError):
@@ -137,7 +141,9 @@ def test_permissions_let_a_user_in(broker, run):
 
 
 def test_policies(broker, run):
-    """CM-30, CM-121, CM-123 to CM-126."""
+    """Policies and operator policies are set, listed and cleared, and wrong ones are refused (CM-30, CM-121, CM-123 to
+    CM-126).
+    """
     assert run("set_policy", "p", "^p", '{"max-length":1}', "--priority", "3") == (
         0,
         ['Setting policy "p" for pattern "^p" to "{"max-length":1}" with priority "3" for vhost "/" ...'],
@@ -169,7 +175,7 @@ def test_policies(broker, run):
 
 
 def test_limits(broker, run):
-    """CM-87 to CM-89, CM-111 to CM-113, CM-121."""
+    """Limits of users and virtual hosts are set, listed and cleared (CM-87 to CM-89, CM-111 to CM-113, CM-121)."""
     run("add_user", "lim", "secret")
     limits = '{"max-connections":1}'
     assert run("set_user_limits", "lim", limits)[1] == [f'Setting user limits to "{limits}" for user "lim" ...']
@@ -189,7 +195,9 @@ def test_limits(broker, run):
 
 
 def test_parameters(broker, run):
-    """CM-120 to CM-122."""
+    """Global parameters are set, listed and cleared; a parameter of an unknown component, or of `policy`, is refused
+    (CM-120 to CM-122).
+    """
     assert run("set_global_parameter", "g", '{"a":1}')[1] == ['Setting global runtime parameter "g" to "{"a":1}" ...']
     assert 'g\t{"a":1}' in run("list_global_parameters")[1]
     assert run("clear_global_parameter", "g")[1] == ['Clearing global runtime parameter "g" ...']
@@ -207,7 +215,7 @@ def test_parameters(broker, run):
 
 
 def test_virtual_hosts(broker, run):
-    """CM-105 to CM-108, CM-110."""
+    """Virtual hosts are added, tagged, traced, listed and deleted (CM-105 to CM-108, CM-110)."""
     assert run("add_vhost", "orders", "--description", "for orders", "--tags", "a,b") == (
         0,
         ['Adding vhost "orders" ...'],

@@ -25,7 +25,7 @@ def broker(tmp_path):
 
 @pytest.fixture
 def run(monkeypatch, capfd, tmp_path):
-    """Runs a command in this process; returns exit code, standard output and standard error."""
+    """`run(*arguments)` runs a command in this process, and returns its exit code, output and error text."""
 
     def run(*arguments, stdin=""):
         monkeypatch.setattr(sys, "argv", ["warren", *arguments])
@@ -45,7 +45,9 @@ def exported(run):
 
 
 def comparable(document):
-    """What matters of a document: its things, in any order, with operator policies in one form."""
+    """The sections of a document with their items as sorted texts, without the differences between RabbitMQ's exports
+    and warren's that have no effect.
+    """
     things = {}
     for section, items in document.items():
         if not isinstance(items, list):
@@ -55,19 +57,20 @@ def comparable(document):
             item = dict(item)
             value = item.get("value")
             if section == "parameters" and isinstance(value.get("definition"), list):
-                # RabbitMQ's export writes these in a form that its own import refuses.
+                # RabbitMQ's export writes the definition as a list of pairs, which its own import refuses.
                 item["value"] = {**value, "definition": dict(value["definition"])}
             if section == "parameters" and item["component"] == "operator_policy":
                 item["value"] = {**item["value"], "apply-to": "queues"}
             if section == "vhosts":
-                # RabbitMQ shows the limits, which are among the parameters, here as well, and does not read them here.
+                # RabbitMQ exports the limits of a virtual host here and as parameters, and its import reads only the
+                # parameters.
                 tags = item["metadata"]["tags"]
                 item["metadata"] = {**item["metadata"], "tags": tags.split(",") if isinstance(tags, str) else tags}
                 item["limits"] = []
             if item.get("name") == "internal_cluster_id":
                 continue
             if section == "exchanges":
-                # rabbitmqctl leaves it out, and exports no internal exchange.
+                # rabbitmqctl's export has no field `internal`, because it leaves internal exchanges out.
                 assert item.pop("internal", False) is False
             shown.append(json.dumps(item, sort_keys=True))
         things[section] = sorted(shown)
@@ -75,7 +78,9 @@ def comparable(document):
 
 
 def test_what_rabbitmq_exported_loads_and_exports_again(broker, run):
-    """CM-90, CM-216, CM-218, CM-219."""
+    """A file that RabbitMQ exported is imported and exported again with the same content, and its users keep their
+    passwords (CM-90, CM-216, CM-218, CM-219).
+    """
     code, out, err = run("import_definitions", str(EXPORTED))
     assert (code, err) == (0, "")
     assert out.startswith(f'Importing definitions in JSON from a file at "{EXPORTED}" ...\nImported: 2 vhosts, 2 users')
@@ -83,15 +88,15 @@ def test_what_rabbitmq_exported_loads_and_exports_again(broker, run):
     found = comparable(exported(run))
     for section in wanted:
         assert found[section] == wanted[section], section
-    # The password that it had in RabbitMQ is the password here.
+    # The user logs in with the password that the user had in RabbitMQ.
     assert run("-q", "authenticate_user", "cliann", "secret") == (0, "Success\n", "")
-    # And once more changes nothing.
+    # A second import of the same file changes nothing.
     assert run("-q", "import_definitions", str(EXPORTED))[0] == 0
     assert comparable(exported(run)) == found
 
 
 def test_an_export_loads_into_an_empty_node(broker, run, tmp_path):
-    """CM-215, CM-218, CM-424."""
+    """An export is imported into an empty node, whose export is the same (CM-215, CM-218, CM-424)."""
     run("-q", "import_definitions", str(EXPORTED))
     path = tmp_path / "exported.json"
     assert run("export_definitions", str(path))[0] == 0
@@ -125,7 +130,7 @@ WRONG = {
 
 
 def test_all_errors_are_listed_and_nothing_is_changed(broker, run):
-    """CM-217."""
+    """A document with errors is refused with all of them, each with its place, and nothing is changed (CM-217)."""
     before = exported(run)
     code, _, err = run("import_definitions", stdin=json.dumps(WRONG))
     assert code == 65
@@ -147,7 +152,9 @@ def test_all_errors_are_listed_and_nothing_is_changed(broker, run):
 
 
 def test_bindings_of_what_rabbitmq_does_not_export_are_left_out(broker, run):
-    """RabbitMQ exports and imports bindings of exclusive queues and internal exchanges, but not these."""
+    """RabbitMQ's export contains bindings of exclusive queues and internal exchanges and leaves the queues and
+    exchanges themselves out. An import leaves such bindings out with a warning.
+    """
     missing = {"vhost": "/", "source": "amq.direct", "routing_key": "k", "arguments": {}}
     document = {
         "queues": [{"vhost": "/", "name": "of a file"}],
@@ -169,20 +176,20 @@ def test_bindings_of_what_rabbitmq_does_not_export_are_left_out(broker, run):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"queues": 5}', '{"queues": [[]]}'])
 def test_what_is_no_definitions(broker, run, text):
-    """CM-216."""
+    """A file that contains no definitions is refused with exit code 65 and without a traceback (CM-216)."""
     code, out, err = run("import_definitions", stdin=text)
     assert code == 65
     assert "Traceback" not in err
 
 
 def test_files_that_cannot_be_read_or_written(broker, run, tmp_path):
-    """CM-215, CM-216."""
+    """A file that cannot be read or written is exit code 65 (CM-215, CM-216)."""
     assert run("import_definitions", str(tmp_path / "missing"))[0] == 65
     assert run("export_definitions", str(tmp_path / "missing" / "file"))[0] == 65
 
 
 def test_a_dry_run_only_checks(broker, run):
-    """CM-217."""
+    """`--dry-run` checks a document and changes nothing (CM-217)."""
     document = json.dumps({"queues": [{"vhost": "/", "name": "q"}]})
     assert run("import_definitions", "--dry-run", stdin=document)[:2] == (0, "Checked: 1 queues.\n")
     assert broker.queues() == []
@@ -210,7 +217,7 @@ ARGUMENTS = st.fixed_dictionaries(
     key=NAMES,
 )
 def test_any_definitions_come_back(broker, run, vhost, queues, exchanges, users, key):
-    """CM-218."""
+    """Whatever names and arguments a document has, an export after its import contains all its items (CM-218)."""
     document = {
         "vhosts": [{"name": vhost, "metadata": {"description": key, "tags": ["t"]}, "limits": []}],
         "users": [

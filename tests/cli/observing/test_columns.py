@@ -38,7 +38,7 @@ CONSUMERS = "queue_name channel_pid consumer_tag ack_required prefetch_count act
     ],
 )
 def test_the_columns_of_rabbitmq_are_known(listing, names):
-    """CM-147, CM-148, CM-152, CM-155 to CM-159."""
+    """The listings have all columns that rabbitmqctl's listings have (CM-147, CM-148, CM-152, CM-155 to CM-159)."""
     assert set(names.split()) <= set(listing.known)
 
 
@@ -59,7 +59,7 @@ OWN = (
     ],
 )
 def test_the_columns_of_warren_are_known(listing, names):
-    """CM-153, FC-45, QP-71, QP-108, QP-116."""
+    """The listings have the columns that only warren has (CM-153, FC-45, QP-71, QP-108, QP-116)."""
     assert set(names.split()) <= set(listing.known)
 
 
@@ -76,5 +76,7 @@ def test_the_columns_of_warren_are_known(listing, names):
     ],
 )
 def test_without_columns_a_listing_has_those_of_rabbitmq(listing, names):
-    """CM-141 to CM-147: in the order in which scripts read them."""
+    """A listing for which no columns are given has rabbitmqctl's default columns, in the order in which scripts read
+    them (CM-141 to CM-147).
+    """
     assert listing.chosen(()) == tuple(names.split())

@@ -26,7 +26,7 @@ WARREN = Path(sys.executable).with_name("warren")
 
 @pytest.fixture
 def started(tmp_path):
-    """Starts a broker that commands reach."""
+    """`start(...)` starts a broker that commands find."""
     with ExitStack() as stack:
 
         def start(extensions=(), is_durable=False, **settings):
@@ -71,7 +71,7 @@ def test_nothing(diagnose):
 
 
 def test_an_alarm_that_blocks_nobody_yet(broker, diagnose):
-    """Nobody publishes, so no connection is blocked; the operator learns of the alarm all the same."""
+    """An alarm is shown before it blocks a connection, so that the operator learns of it although nobody publishes."""
     broker.set_alarm("memory", True)
     assert diagnose() == (
         "Memory alarm on node warren@localhost\n"
@@ -82,7 +82,7 @@ def test_an_alarm_that_blocks_nobody_yet(broker, diagnose):
 
 
 def test_an_alarm(broker, diagnose):
-    """CM-185, FC-66: the connection that publishes is blocked by it, and one that only consumes is not."""
+    """`diagnose` names the alarm as what holds connections back, and how to end it (CM-185, FC-66)."""
     connections = [pika.BlockingConnection(pika.URLParameters(broker.url)) for _ in range(3)]
     broker.set_alarm("memory", True)
     for connection in connections[:2]:
@@ -98,7 +98,9 @@ def test_an_alarm(broker, diagnose):
 
 
 def test_a_client_that_does_not_read(broker, diagnose):
-    """FC-66: other clients are not named."""
+    """A client that does not read its deliveries is named as what holds its own connection back, and other clients are
+    not named (FC-66).
+    """
     broker.declare_queue("q")
     for _ in range(30):
         broker.publish(bytes(1_000_000), "q")
@@ -116,9 +118,9 @@ def test_a_client_that_does_not_read(broker, diagnose):
 
 # -- a stage that is too slow ---
 
-#: Seconds that a publish takes in the stage that is made slow. The other stages need a small part of that.
+#: Seconds that a publish takes in the stage that a test slows down; the other stages take a small part of that.
 SLOW = 0.0005
-#: Seconds that each write and each sync takes on the disk that is made slow.
+#: Seconds that each write to the slowed disk takes.
 SLOW_WRITE = 0.2
 
 
@@ -145,7 +147,7 @@ def slow_queue(monkeypatch):
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    """Writes take long, in threads of their own as always; the processes go on."""
+    """Each write takes long. It happens in a thread as always, so that the event loop runs on."""
 
     def slowed(write):
         def slowly(*arguments):
@@ -160,7 +162,7 @@ def slow_disk(monkeypatch):
 
 @contextmanager
 def publishing(broker, name):
-    """A client publishes persistent messages as fast as it can, and nobody consumes them."""
+    """Have a client publish persistent messages as fast as it can; nobody consumes them."""
     client = Client(broker.url)
     client.channel().queue(name, durable=True)
     frames = publish_frames(1, bytes(100), name, props=b"\x10\x00\x02", frame_max=131_072) * 4000
@@ -185,7 +187,7 @@ def publishing(broker, name):
 
 
 def awaited(run, bottleneck):
-    """The row of the only connection that is held back, as soon as this stage holds it back."""
+    """Wait until the only connection that is held back is held back by this stage, and return its row."""
     deadline = time.monotonic() + 300
     while True:
         rows = json.loads(run("diagnose", "--formatter", "json"))
@@ -195,12 +197,12 @@ def awaited(run, bottleneck):
 
 
 def listed(run, command, *columns):
-    """The rows of a listing as dicts."""
+    """The rows of a listing, each as a dict."""
     return json.loads(run(command, *columns, "--formatter", "json"))
 
 
 def test_slow_channels(started, run):
-    """FC-66: an extension takes long for each publish, so no queue blocks the channel."""
+    """If an extension takes long for each publish, the channel is named, and no queue (FC-66)."""
     with publishing(started(extensions=[SlowAudit()]), "q"):
         row = awaited(run, "channel")
         assert row["state"] == "flow" and row["subject"].startswith("channel 1 of connection 127.0.0.1:")
@@ -211,7 +213,9 @@ def test_slow_channels(started, run):
 
 
 def test_a_slow_queue(started, run, slow_queue):
-    """FC-66, FC-68: it is named, and the channel shows it too. Control characters of its name are escaped."""
+    """A slow queue is named, with control characters of its name escaped, and the listing of channels names it too
+    (FC-66, FC-68).
+    """
     name = "orders\x1b[2J\x9b2J"
     with publishing(started(), name):
         row = awaited(run, "queue")
@@ -222,7 +226,9 @@ def test_a_slow_queue(started, run, slow_queue):
 
 
 def test_a_slow_disk(started, run, slow_disk):
-    """FC-66: the queue waits for the journal, and the channel and the connection before it wait as well."""
+    """If the disk is slow, the message store is named, and the listing of queues says that the queue waits for the
+    journal (FC-66).
+    """
     with publishing(started(is_durable=True), "orders"):
         row = awaited(run, "message store")
         assert row["subject"].startswith("the disk of vhost '/' on node ")
@@ -233,7 +239,7 @@ def test_a_slow_disk(started, run, slow_disk):
 
 
 def test_a_queue_that_nothing_holds_back(started, run):
-    """The columns of a listing have values when nobody was ever blocked."""
+    """A queue that was never blocked has zeros and an empty list in the columns about blocking."""
     broker = started()
     broker.declare_queue("q")
     (queue,) = listed(run, "list_queues", "state", "blocks", "blocked_seconds", "blocked_share", "blocked_by")

@@ -1,4 +1,4 @@
-"""The commands of `rabbitmq-diagnostics`: checks with their exit codes, and what follows a node."""
+"""The commands of `rabbitmq-diagnostics`: checks with their exit codes, and the streams of events and of the log."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(monkeypatch, capfd, directory):
 
 
 def document(run, *arguments):
-    """What the command prints with the JSON formatter."""
+    """The JSON document that the command prints."""
     code, lines, err = run(*arguments, "--formatter", "json")
     assert (code, err) == (0, "")
     return json.loads("\n".join(lines))
@@ -98,7 +98,7 @@ HEALTHY = {
 
 
 def test_a_healthy_node(broker, run):
-    """CM-190 to CM-198, CM-200."""
+    """On a healthy node every check succeeds with RabbitMQ's texts (CM-190 to CM-198, CM-200)."""
     for command, lines in HEALTHY.items():
         assert run(*command.split(), quiet=False) == (0, list(lines), ""), command
     port = broker.port
@@ -113,12 +113,12 @@ def test_a_healthy_node(broker, run):
 
 
 def test_a_node_without_mirrored_queues_awaits_no_mirror(broker, run):
-    """CM-47."""
+    """On a node without mirrored queues `await_online_synchronized_mirror` returns at once (CM-47)."""
     assert run("await_online_synchronized_mirror") == (0, [], "")
 
 
 def test_alarms(broker, run):
-    """CM-192 to CM-194."""
+    """While an alarm is on, the checks fail and name it, and `alarms` lists it and succeeds (CM-192 to CM-194)."""
     broker.set_alarm("memory", True)
     broker.set_alarm("disk", True)
     lines = [f"Free disk space alarm on node {NODE}", f"Memory alarm on node {NODE}"]
@@ -132,7 +132,7 @@ def test_alarms(broker, run):
 
 
 def test_listeners_that_are_missing(broker, run):
-    """CM-195 to CM-197."""
+    """The check of a listener that is missing fails, and names the listeners that there are (CM-195 to CM-197)."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -152,13 +152,13 @@ def test_listeners_that_are_missing(broker, run):
         f"Error:\nNo listener for protocol mqtt is active on node {NODE}. "
         "Found listeners for the following protocols: amqp\n"
     )
-    # Nobody listens at this address of the loopback network.
+    # No process listens at this address of the loopback network.
     code, out, err = run("check_port_connectivity", "--host", "127.9.9.9")
     assert code == 69 and f"{broker.port} (127.9.9.9: Connection refused)" in err
 
 
 def test_a_virtual_host_that_is_down(broker, run):
-    """CM-198."""
+    """The check of virtual hosts fails when one is down, and names it (CM-198)."""
     broker.create_vhost("orders")
     base = broker._node._base
 
@@ -175,13 +175,15 @@ def test_a_virtual_host_that_is_down(broker, run):
 
 
 def test_no_node(run):
-    """CM-190."""
+    """Without a node every check is exit code 69 (CM-190)."""
     for command in ("check_running", "check_alarms", "listeners", "report", "cluster_status"):
         assert run(command)[0] == failure.EX_UNAVAILABLE
 
 
 def test_cluster_status(broker, run):
-    """CM-62, CM-66, CM-67, CM-202."""
+    """`cluster_status` of a node without a cluster has all sections, and its JSON names the node (CM-62, CM-66, CM-67,
+    CM-202).
+    """
     code, lines, err = run("cluster_status")
     assert (code, err) == (0, "")
     titles = ["Basics", "Disk Nodes", "Running Nodes", "Versions", "Maintenance status", "Alarms"]
@@ -198,7 +200,9 @@ def test_cluster_status(broker, run):
 
 
 def test_the_program(broker, run, monkeypatch):
-    """CM-75, CM-202, CM-205."""
+    """The commands about the program show its environment without secrets, its command line, and its threads (CM-75,
+    CM-202, CM-205).
+    """
     monkeypatch.setenv("WARREN_COOKIE", "confidential")
     monkeypatch.setenv("WARREN_EXAMPLE", "shown")
     code, lines, err = run("os_env")
@@ -210,7 +214,7 @@ def test_the_program(broker, run, monkeypatch):
 
 
 def test_a_report(broker, run, monkeypatch):
-    """CM-75."""
+    """A report has all sections, and no password or secret (CM-75)."""
     monkeypatch.setenv("WARREN_COOKIE", "confidential")
     broker.declare_queue("orders")
     broker.add_user("ann", "confidential-2")
@@ -224,7 +228,7 @@ def test_a_report(broker, run, monkeypatch):
 
 
 def test_addresses_in_a_report_have_no_passwords(broker, run):
-    """CM-75."""
+    """The login in an address is blanked in a report (CM-75)."""
     value = '{"uri":"amqp://bob:confidential@example.org/%2F"}'
     assert run("set_global_parameter", "upstream", value)[0] == 0
     code, lines, _ = run("report")
@@ -232,7 +236,7 @@ def test_addresses_in_a_report_have_no_passwords(broker, run):
 
 
 def test_help(run):
-    """CM-5."""
+    """`help` and `--version` print help and version without a node, and suggest the right name of a command (CM-5)."""
     code, names, err = run("help", "--list-commands")
     assert (code, err) == (0, "") and {"list_queues", "start", "check_running"} <= set(names) and names == sorted(names)
     code, lines, err = run("help", "list-queues")
@@ -246,14 +250,16 @@ def test_help(run):
 
 
 class Follower:
-    """A command that prints lines as they come."""
+    """A command that goes on printing lines until it is ended."""
 
     def __init__(self, directory, *arguments):
         words = [str(WARREN), "-q", *arguments, "--data-dir", str(directory)]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def line(self, wanted, provoke):
-        """The first line that contains `wanted`; `provoke` is called until it comes."""
+        """Call `provoke` again and again until the command prints a line that contains `wanted`, and return
+        the line.
+        """
         found = threading.Event()
         threading.Thread(target=self._provoke, args=(provoke, found), daemon=True).start()
         try:
@@ -287,7 +293,7 @@ def follow(directory):
 
 
 def test_the_event_stream(broker, follow, run):
-    """CM-204."""
+    """`consume_event_stream` prints the node's events that match a pattern as JSON, one on a line (CM-204)."""
     stream = follow("consume_event_stream", "--pattern", "queue.*")
     event = json.loads(
         stream.line("queue.created", lambda number: broker.declare_queue(f"q{number}", arguments={"x-max-length": 3}))
@@ -301,7 +307,7 @@ def test_the_event_stream(broker, follow, run):
 
 
 def test_the_log_stream(broker, follow):
-    """CM-203."""
+    """`log_tail_stream` prints the lines of a log that goes to standard error (CM-203)."""
     stream = follow("log_tail_stream")
     assert "warren.test: hello there" in stream.line(
         "hello", lambda number: logging.getLogger("warren.test").warning("hello there")
@@ -309,7 +315,7 @@ def test_the_log_stream(broker, follow):
 
 
 def test_the_log_of_a_node_without_a_file(broker, run):
-    """CM-203."""
+    """A node that logs to standard error has no file for `log_tail` (CM-203)."""
     assert run("log_location") == (0, ["<stderr>"], "")
     code, out, err = run("log_tail")
     assert (code, out) == (69, []) and "--log-file" in err
@@ -317,7 +323,7 @@ def test_the_log_of_a_node_without_a_file(broker, run):
 
 
 def test_the_log_file(tmp_path, directory, run):
-    """CM-203."""
+    """`log_location` names the log file, and `log_tail` prints its last lines (CM-203)."""
     log = tmp_path / "broker.log"
     words = [str(WARREN), "start", "--background", "--port", "0", "--data-dir", str(directory), "--log-file", str(log)]
     subprocess.run(words, check=True, capture_output=True, timeout=300)

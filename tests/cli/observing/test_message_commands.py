@@ -14,7 +14,7 @@ from warren.cli.main import main
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """With a message that is indexed, in each of two queues."""
+    """A broker with one indexed message in each of two queues."""
     data_dir = tmp_path_factory.mktemp("node")
     with Broker(data_dir=str(data_dir), control_dir=str(data_dir / "control")) as broker:
         broker.set_policy("indexed", "^indexed", {"message-index": "key"}, apply_to="queues")
@@ -43,7 +43,7 @@ def run(broker, monkeypatch, capfd):
 
 
 def test_a_message_is_found_in_each_queue(run):
-    """QP-21, QP-50: a listing for people."""
+    """For people, `query_message` prints a row for each queue that has the message (QP-21, QP-50)."""
     words = ("query_message", "--queue", "indexed-a", "--queue", "indexed-b", "--key", "order-1")
     code, out, err = run("-s", *words)
     rows = [line.split("\t") for line in out.splitlines()]
@@ -57,7 +57,7 @@ def test_a_message_is_found_in_each_queue(run):
 
 
 def test_json_has_everything_that_is_known(run):
-    """QP-51, QP-53: the same messages as a Python program gets."""
+    """As JSON, `query_message` prints all that a Python program gets about the message (QP-51, QP-53)."""
     words = ("query_message", "--queue", "indexed-a", "--key", "order-1", "--formatter", "json")
     code, out, _ = run(*words)
     answer = json.loads(out)
@@ -72,7 +72,7 @@ def test_json_has_everything_that_is_known(run):
 
 
 def test_nothing_found(run):
-    """QP-50: that is no error unless a script asks for one."""
+    """To find nothing is a success, except with `--fail-if-none` for scripts (QP-50)."""
     words = ("query_message", "--queue", "indexed-a", "--key", "order-2")
     code, out, err = run(*words)
     assert (code, err) == (0, "") and "Nothing found." in out
@@ -90,7 +90,7 @@ def test_nothing_found(run):
     ],
 )
 def test_wrong_questions(run, words, code, text):
-    """QP-12, QP-50."""
+    """A wrong query is refused with the reason (QP-12, QP-50)."""
     found, out, err = run("-q", "query_message", *words)
     assert (found, out) == (code, "") and text in err
 
@@ -104,13 +104,13 @@ def test_wrong_questions(run, words, code, text):
     ],
 )
 def test_an_id_is_taken_apart(run, text, address, counter):
-    """QP-22, QP-50."""
+    """`decode_message_id` prints the address and the counter that a message id contains (QP-22, QP-50)."""
     code, out, _ = run("decode_message_id", text, "--formatter", "json")
     assert (code, json.loads(out)) == (0, {"address": address, "port": 10911, "counter": counter})
 
 
 @pytest.mark.parametrize("text", ["", "C0A8", "C0A8000AFFFFFFFF00000000075BCD15", "G" * 32])
 def test_what_is_no_id(run, text):
-    """QP-50."""
+    """A text that is no message id is refused (QP-50)."""
     code, out, err = run("decode_message_id", text)
     assert (code, out) == (65, "") and "is no id of a message" in err

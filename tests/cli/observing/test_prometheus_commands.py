@@ -1,4 +1,4 @@
-"""`warren alerts` and `warren dashboard` name metrics that there are (CM-378)."""
+"""`warren alerts` and `warren dashboard` use only metrics that a node has (CM-378)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METRIC = re.compile(r"\b(?:warren|rabbitmq|erlang)_[a-z_0-9]+")
 
 @pytest.fixture(scope="module")
 def known():
-    """The names of all series, those of histograms with their endings, on the paths that Prometheus scrapes."""
+    """The names of all series of both paths that Prometheus scrapes; those of histograms have their endings."""
     with Broker(management=True, management_port=0, prometheus_port=0, management_interval=100) as broker:
         broker.declare_queue("q")
         client = Api(ports(broker)["http/prometheus"], user=None)

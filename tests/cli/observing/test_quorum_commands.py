@@ -22,7 +22,7 @@ def broker(tmp_path):
 
 @pytest.fixture
 def run(broker, monkeypatch, capfd):
-    """Runs a command in this process; returns exit code, standard output and standard error."""
+    """`run(*arguments)` runs a command in this process, and returns its exit code, output and error text."""
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["warren", *arguments])
@@ -76,7 +76,7 @@ def test_peek_shows_a_message_and_leaves_it(broker, run, channel):
 
 def test_peek_passes_over_messages_that_a_consumer_has(run, channel):
     channel.confirm_delivery()
-    # More than one batch of a read.
+    # More messages than one read returns.
     for number in range(300):
         channel.basic_publish("", "q", b"%d" % number)
     first, _, _ = channel.basic_get("q")
@@ -84,7 +84,7 @@ def test_peek_passes_over_messages_that_a_consumer_has(run, channel):
     assert payload(run, 299) == "299"
     assert run("peek", "q", "300")[0] == 69
     channel.basic_nack(first.delivery_tag)
-    while run("peek", "q", "300")[0] == 69:  # the reject is on its way
+    while run("peek", "q", "300")[0] == 69:  # wait until the queue has handled the reject
         pass
     code, out, _ = run("peek", "q", "1", "--formatter", "json")
     found = json.loads(out)["message"]

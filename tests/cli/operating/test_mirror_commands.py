@@ -1,4 +1,4 @@
-"""The commands about the replicas of mirrored queues, as far as one node shows them."""
+"""The commands about mirrored queues, as far as they can be tested without a cluster."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def run(monkeypatch, capfd, broker):
     "words", [("show_ring",), ("rings",), ("sync_queue",), ("cancel_sync_queue",), ("promote", "warren")]
 )
 def test_queues_without_a_ring_are_refused(run, words):
-    """CM-165, CM-166: the exit code and the text of the error are those of rabbitmqctl's sync_queue."""
+    """On a queue without mirrors these commands fail with the exit code and the text of rabbitmqctl's `sync_queue`
+    (CM-165, CM-166).
+    """
     for name, text in (("plain", "not_mirrored"), ("nosuch", "not_found")):
         code, _, err = run(words[0], name, *words[1:])
         assert (code, err.splitlines()) == (69, ["Error:", text])

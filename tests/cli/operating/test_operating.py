@@ -1,4 +1,6 @@
-"""What an operator looks at and sets while a node runs: memory, certificates, names, the pace of a queue, its end."""
+"""What an operator looks at and sets while a node runs: memory, columns of queues, certificates, the cluster's name,
+the pace of a queue, the report and the shutdown.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def rows(run, *arguments):
 
 
 def test_memory_breakdown_has_all_categories_and_their_sum_is_the_resident_memory(broker, run):
-    """CM-72, CM-73, CM-201."""
+    """`memory_breakdown` has all categories, and their sum is the resident memory (CM-72, CM-73, CM-201)."""
     broker.declare_queue("q")
     before = rows(run, "memory_breakdown")
     broker.publish(b"x" * 8_000_000, "q")
@@ -77,7 +79,7 @@ def test_memory_breakdown_has_all_categories_and_their_sum_is_the_resident_memor
 
 
 def test_memory_breakdown_for_people_and_as_csv(broker, run):
-    """CM-73, CM-201."""
+    """For people `memory_breakdown` prints the largest category first; its CSV has three columns (CM-73, CM-201)."""
     code, out, _ = run("memory_breakdown", "--unit", "mb")
     first, *lines = out.splitlines()
     assert (code, first) == (0, "Reporting memory breakdown on node warren@localhost...")
@@ -90,7 +92,9 @@ def test_memory_breakdown_for_people_and_as_csv(broker, run):
 
 
 def test_status_shows_the_watermark_in_use(broker, run):
-    """CM-70, CM-71: it does not show that of the settings, from which the limit beside it does not follow."""
+    """`status` shows the watermark that a command has set, because the limit beside it was computed from that one and
+    not from the settings (CM-70, CM-71).
+    """
     assert run("set_vm_memory_high_watermark", "0.25")[0] == 0
     assert "Memory high watermark setting: 0.25, computed to:" in run("status")[1]
     assert run("set_vm_memory_high_watermark", "absolute", "2GB")[0] == 0
@@ -101,7 +105,7 @@ def test_status_shows_the_watermark_in_use(broker, run):
 
 
 def test_a_queue_shows_what_it_writes_to_the_disk_and_reads_from_it(broker, run):
-    """CM-152."""
+    """`disk_reads` and `disk_writes` count the messages that a lazy queue has read and written (CM-152)."""
     columns = ("disk_reads", "disk_writes")
     broker.declare_queue("q", durable=True, arguments={"x-queue-mode": "lazy"})
     assert rows(run, "list_queues", *columns) == [{"disk_reads": 0, "disk_writes": 0}]
@@ -113,8 +117,8 @@ def test_a_queue_shows_what_it_writes_to_the_disk_and_reads_from_it(broker, run)
 
 
 def test_small_messages_are_read_from_segments(broker, run):
-    """Messages that are not in a segment yet need not be read. Those that are read while a flush appends to their
-    segment are read again.
+    """Small messages in segments are counted when they are read. A message that is not in a segment yet is not read,
+    and one may be read twice while a flush appends to its segment, so the count lies in a range.
     """
     broker.declare_queue("q", durable=True, arguments={"x-queue-mode": "lazy"})
     count = 3_000
@@ -131,7 +135,7 @@ def test_small_messages_are_read_from_segments(broker, run):
 
 
 def test_what_a_queue_has_in_memory(broker, run):
-    """CM-152."""
+    """`memory` grows by the bodies and by 100 bytes for each message (CM-152)."""
     broker.declare_queue("q")
     [empty] = rows(run, "list_queues", "memory")
     broker.publish(b"small", "q")
@@ -149,7 +153,9 @@ def test_disk_columns_of_a_queue_without_a_disk(tmp_path, run, directory):
 
 
 def test_replicated_types_of_queues_name_their_leader_and_members(broker, run):
-    """CM-152: RabbitMQ does so, too; for a classic queue these columns are empty there as well."""
+    """For quorum queues and streams the columns name leader and members; for classic queues they are empty, as in
+    RabbitMQ (CM-152).
+    """
     for kind in ("classic", "quorum", "stream"):
         broker.declare_queue(kind, durable=True, arguments={"x-queue-type": kind})
     node = "warren@localhost"
@@ -161,7 +167,7 @@ def test_replicated_types_of_queues_name_their_leader_and_members(broker, run):
 
 
 def test_queues_that_run_and_queues_that_do_not_are_all_queues(broker, run):
-    """CM-151."""
+    """`--online` and `--offline` together list all queues, and `--offline` alone those that do not run (CM-151)."""
     broker.declare_queue("q")
     assert rows(run, "list_queues", "--online", "--offline") == [{"name": "q", "messages": 0}]
     assert rows(run, "list_queues", "--offline") == []
@@ -182,7 +188,7 @@ def tls_broker(tmp_path, directory):
 
 
 def test_a_certificate_that_does_not_expire_soon_passes(tls_broker, run):
-    """CM-199."""
+    """The check succeeds if no certificate expires within the default of 4 weeks (CM-199)."""
     assert run("check_certificate_expiration") == (
         0,
         "Checking certificate expiration on node warren@localhost ...\nNo certificates are expiring within 4 weeks.\n",
@@ -191,7 +197,7 @@ def test_a_certificate_that_does_not_expire_soon_passes(tls_broker, run):
 
 
 def test_a_certificate_that_expires_within_the_time_fails_the_check(tls_broker, run):
-    """CM-199."""
+    """The check fails if a certificate expires within the given time, and names file and date (CM-199)."""
     code, _, err = run("check_certificate_expiration", "--within", "2000", "--unit", "years")
     assert code == 69
     assert err.startswith("Error:\nCertificates expiring within 2000 years:\n")
@@ -213,14 +219,14 @@ def test_a_node_without_tls_has_no_certificate_that_expires(broker, run):
 
 
 def test_a_wrong_unit_is_refused_before_any_output(broker, run):
-    """CM-15, CM-199."""
+    """An unknown unit is refused before the banner, with the units that there are (CM-15, CM-199)."""
     code, out, err = run("check_certificate_expiration", "--unit", "hours")
     assert (code, out) == (64, "")
     assert "unit 'hours' is not supported. Please use one of: days, weeks, months, years" in err
 
 
 def served(broker):
-    """The certificate that a client gets."""
+    """The certificate with which the broker answers a client."""
     with socket.create_connection(("127.0.0.1", broker.tls_port), 30) as sock:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -229,7 +235,7 @@ def served(broker):
 
 
 def renew(path):
-    """Put another certificate in its place, and return it."""
+    """Replace the file's certificate by a new one, and return it."""
     certificate = trustme.CA().issue_cert("localhost")
     certificate.private_key_and_cert_chain_pem.write_to_path(path)
     return ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
@@ -304,7 +310,7 @@ def test_a_signal_has_a_server_reload_its_certificate(tmp_path):
 
 
 def test_the_cluster_name_is_sent_to_clients_and_survives_a_restart(directory, run):
-    """CM-76."""
+    """Clients receive the cluster's name in the server properties, also after a restart (CM-76)."""
     for is_first in (True, False):
         with Broker(port=0, control_dir=str(directory / "control"), data_dir=str(directory)) as broker:
             if is_first:
@@ -317,7 +323,7 @@ def test_the_cluster_name_is_sent_to_clients_and_survives_a_restart(directory, r
 
 
 def test_a_cluster_needs_a_name(broker, run):
-    """CM-76."""
+    """An empty name of the cluster is refused (CM-76)."""
     code, _, err = run("set_cluster_name", "")
     assert code == 65
     assert "the cluster name cannot be an empty string" in err
@@ -327,7 +333,7 @@ def test_a_cluster_needs_a_name(broker, run):
 
 
 def test_set_pace_is_a_policy_for_one_queue(broker, run):
-    """QP-109."""
+    """`set_pace` sets a policy for exactly one queue, and `clear_pace` deletes it (QP-109)."""
     broker.declare_queue("mail.out")
     broker.declare_queue("mail.outgoing")
     assert run("set_pace", "mail.out", "600/m", "--max-wait", "5000", "--overflow", "nack", "--warm-up", "9000") == (
@@ -362,7 +368,9 @@ def test_set_pace_in_a_group(broker, run):
 
 
 def test_set_pace_takes_over_what_the_policy_of_the_queue_defines(broker, run):
-    """QP-109: only one policy applies to a queue, so the limit of the other one would be lost."""
+    """`set_pace` copies the other settings of the queue's policy into its own. Only one policy applies to a queue, so
+    without that they would no longer apply (QP-109).
+    """
     broker.declare_queue("mail")
     run("set_policy", "limits", "^mail", '{"max-length":100,"pace-rate":1}')
     for rate in ("50", "2.5/h"):
@@ -383,7 +391,7 @@ def test_a_wrong_rate_is_refused(broker, run, rate):
 
 
 def test_the_report_begins_as_status_does(broker, run):
-    """CM-70, CM-75."""
+    """A report begins with the sections of `status` (CM-70, CM-75)."""
     _, out, _ = run("report")
     lines = out.splitlines()
     assert lines[:6] == ["Reporting server status of node warren@localhost ...", "", "Runtime", "", lines[4], lines[5]]
@@ -395,7 +403,7 @@ def test_the_report_begins_as_status_does(broker, run):
 
 
 def test_shutdown_reports_the_process_that_ends(tmp_path):
-    """CM-43."""
+    """`shutdown` prints RabbitMQ's lines with the process id, and returns when the process has ended (CM-43)."""
     server = subprocess.Popen(
         [WARREN, "start", "--port", "0", "--in-memory"], stdout=subprocess.PIPE, text=True, cwd="/"
     )
@@ -419,21 +427,23 @@ def test_shutdown_reports_the_process_that_ends(tmp_path):
 
 
 def test_a_definitions_file_that_does_not_exist(broker, run, tmp_path):
-    """CM-216."""
+    """The error names the file and why it cannot be read (CM-216)."""
     path = tmp_path / "none.json"
     _, _, err = run("import_definitions", str(path))
     assert err == f"Error: the definitions in '{path}' cannot be read: No such file or directory\n"
 
 
 def test_an_address_without_a_secret(run):
-    """CM-14, CM-18."""
+    """`--address` without a secret is exit code 78, and the error says where a secret can come from (CM-14, CM-18)."""
     code, _, err = run("--address", "127.0.0.1:25672", "ping", finds_node=False)
     assert code == 78
     assert "there is no file" in err and "--cookie-file FILE" in err and "WARREN_COOKIE" in err
 
 
 def test_a_run_file_of_another_user_names_the_owner(tmp_path, monkeypatch):
-    """CM-23: a folder of mode 0700 does not let another user read; these tests may run as root, whom no mode stops."""
+    """The error for a run file that another user owns names this user. `open` is patched, because the tests may run as
+    root, who may read everything (CM-23).
+    """
 
     def refused(path, **_):
         raise PermissionError(13, "Permission denied", path)
@@ -446,7 +456,7 @@ def test_a_run_file_of_another_user_names_the_owner(tmp_path, monkeypatch):
 
 
 def test_a_run_file_that_cannot_be_read_on_a_system_without_owners(tmp_path, monkeypatch):
-    """Windows is such a system: it has no module `pwd`."""
+    """Where files have no owners, as on Windows, which has no module `pwd`, the error gives the reason alone."""
 
     def refused(path, **_):
         raise PermissionError(13, "Permission denied", path)

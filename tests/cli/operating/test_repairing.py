@@ -1,4 +1,4 @@
-"""Commands with which an operator finds out what is wrong with a node, and mends it."""
+"""Commands with which an operator finds out what is wrong with a node, and repairs it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(monkeypatch, capfd, directory):
 
 
 def test_a_virtual_host_that_failed_is_started_again(broker, run):
-    """CM-109: the virtual host comes back with everything that it has on the disk."""
+    """`restart_vhost` starts a virtual host that is down, and its messages on disk are there again (CM-109)."""
     broker.declare_queue("q", durable=True)
     broker.publish(b"kept", "q", delivery_mode=2)
     base = broker._node._base
@@ -75,7 +75,7 @@ def test_a_virtual_host_that_does_not_exist_is_not_restarted(broker, run):
 
 
 def test_wait_returns_when_the_node_serves_clients(broker, run, tmp_path):
-    """CM-44."""
+    """`wait` returns when the process of the pid file, or of `--pid`, serves clients (CM-44)."""
     pidfile = tmp_path / "warren.pid"
     pidfile.write_text(f"{os.getpid()}\n")
     code, out, err = run("wait", str(pidfile))
@@ -85,7 +85,7 @@ def test_wait_returns_when_the_node_serves_clients(broker, run, tmp_path):
 
 
 def test_wait_ends_with_the_process_of_the_node(run):
-    """CM-44."""
+    """`wait` fails when the process has ended (CM-44)."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     code, _, err = run("wait", "--pid", str(ended.pid))
@@ -97,26 +97,26 @@ def test_wait_ends_with_the_process_of_the_node(run):
     [((), "No pid or pidfile specified"), (("file", "-P", "1"), "Cannot specify both pid and pidfile")],
 )
 def test_wait_needs_one_of_pid_and_pidfile(run, arguments, text):
-    """CM-44."""
+    """`wait` needs either a pid file or `--pid` (CM-44)."""
     code, _, err = run("wait", *arguments)
     assert code == 64 and text in err
 
 
 def test_wait_gives_up(run, tmp_path):
-    """CM-18, CM-44."""
+    """`wait` gives up after `--timeout` with exit code 75 (CM-18, CM-44)."""
     code, _, err = run("-t", "0", "wait", str(tmp_path / "none"))
     place = f"node in '{tmp_path / 'node'}'"
     assert (code, err) == (75, f"Error: operation wait on {place} timed out. Timeout value used: 0\n")
 
 
 def test_garbage_is_collected(broker, run):
-    """CM-56."""
+    """`force_gc` prints how many bytes it has freed (CM-56)."""
     code, out, err = run("-q", "force_gc")
     assert (code, err) == (0, "") and out.endswith(" bytes were freed\n")
 
 
 def test_the_deprecated_health_check(broker, run):
-    """CM-205."""
+    """`node_health_check` says that it is deprecated, and fails while an alarm is on (CM-205)."""
     code, out, err = run("-q", "node_health_check")
     assert (code, out) == (0, "Health check passed\n") and "DEPRECATED" in err
     broker.set_alarm("memory", True)
@@ -125,7 +125,7 @@ def test_the_deprecated_health_check(broker, run):
 
 
 def test_logins_are_counted(broker, run):
-    """CM-149."""
+    """Logins are counted by protocol, and by address and user with `--by-source` (CM-149)."""
     url = pika.URLParameters(broker.url)
     pika.BlockingConnection(url).close()
     url.credentials = pika.PlainCredentials("mallory", "guess")
@@ -140,7 +140,9 @@ def test_logins_are_counted(broker, run):
 
 @pytest.mark.parametrize("command", sorted(NOT_OFFERED))
 def test_what_is_not_offered_names_the_way_out(run, command):
-    """CM-150, CM-172, CM-173, CM-187, CM-189, CM-202, CM-205."""
+    """A command of RabbitMQ that warren does not have is exit code 64, and the error says what to use instead (CM-150,
+    CM-172, CM-173, CM-187, CM-189, CM-202, CM-205).
+    """
     code, out, err = run(command, "x")
     assert (code, out) == (64, "")
     assert f"warren has no command '{command}'" in err and "warren" in NOT_OFFERED[command] + err
@@ -150,7 +152,7 @@ def test_what_is_not_offered_names_the_way_out(run, command):
 
 
 def test_the_chain_of_a_connection(broker, run):
-    """CM-206, FC-67."""
+    """`flow_chain` shows the stages of each connection, or of the one that is named (CM-206, FC-67)."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     connection.channel()
     code, out, _ = run("-q", "flow_chain", "--formatter", "json")
@@ -169,7 +171,7 @@ def test_the_chain_of_a_connection(broker, run):
 
 @pytest.mark.parametrize(("queue_blocked_by", "slow"), [((), ("queue", "orders")), (("journal",), ("disk", "journal"))])
 def test_the_stage_that_is_too_slow_is_marked(queue_blocked_by, slow):
-    """CM-206."""
+    """The stage that makes the others wait is marked as the bottleneck, be it a queue or the disk (CM-206)."""
     common = {"state": "flow", "blocked_share": 0.8}
     connection = {
         **common,
@@ -203,7 +205,9 @@ DOCUMENT = {
 
 
 def test_definitions_are_loaded_before_clients_can_connect(directory, tmp_path):
-    """CM-220: a new node has the users of the file, and no guest. Each start loads the file again."""
+    """The definitions of the setting `load_definitions` are loaded at each start before the listeners open. A new node
+    then has the users of the file, and no `guest` (CM-220).
+    """
     files = tmp_path / "definitions"
     files.mkdir()
     (files / "all.json").write_text(json.dumps(DOCUMENT))

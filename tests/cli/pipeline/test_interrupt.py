@@ -1,4 +1,4 @@
-"""Ctrl-C in the commands of `warren pipeline`, in a process of its own."""
+"""What Ctrl-C does in the commands of `warren pipeline`; each test runs a program of its own."""
 
 import signal
 import subprocess
@@ -32,7 +32,9 @@ except KeyboardInterrupt:
 
 
 def run(code, signals):
-    """Standard output, standard error and exit code of a program that gets Ctrl-C so often, each after a line of it."""
+    """Run the program and send it Ctrl-C as often as `signals` says, each time after it has printed something. Returns
+    its standard output, standard error and exit code.
+    """
     command = [sys.executable, "-c", code]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

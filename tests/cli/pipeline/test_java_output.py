@@ -1,4 +1,4 @@
-"""What Java and the processes below it write to standard error."""
+"""What of the standard error of Java and its child processes reaches the user."""
 
 import subprocess
 
@@ -21,7 +21,7 @@ TRACE = """Exception in thread "main" java.lang.IllegalStateException: no room
 
 
 def started(text):
-    """A process that writes a text to standard error, now and, as soon as it gets a line, once more."""
+    """A process that writes the text to standard error at once, and again when it has read a line."""
     code = 'printf %s "$1" >&2; read line; printf %s "$1" >&2'
     return subprocess.Popen(["sh", "-c", code, "sh", text], stdin=subprocess.PIPE)
 

@@ -21,7 +21,9 @@ def warren(*arguments):
 
 @pytest.mark.parametrize("place", [[], ["--in-memory"]], ids=["on disk", "in memory"])
 def test_it_returns_when_the_broker_accepts_connections(home, place):
-    """CM-35, CM-55, CM-427."""
+    """`start --background` returns when the broker accepts connections, and says where it listens, logs and keeps its
+    messages; `rotate_logs` opens a renamed log again (CM-35, CM-55, CM-427).
+    """
     started = warren("start", "--background", "--port", "0", "--node", "mine", *place)
     try:
         assert (started.returncode, started.stderr) == (0, "")
@@ -38,7 +40,7 @@ def test_it_returns_when_the_broker_accepts_connections(home, place):
         )
         assert port > 0
         assert facts["log_files"] == [str(log)]
-        # Logs are rotated by renaming the file.
+        # logrotate renames the file and then has the program open it again.
         log.rename(home / "old.log")
         assert warren("-n", "mine", "rotate_logs").stdout.endswith("Reopened 1 log file.\n")
     finally:
@@ -50,7 +52,7 @@ def test_it_returns_when_the_broker_accepts_connections(home, place):
 
 
 def test_the_command_that_stops_it_finds_it(home, tmp_path):
-    """Words of a shell, as a person copies them."""
+    """The command for stopping that `start --background` prints works when a person copies it into a shell."""
     place = tmp_path / "a place"
     started = warren("start", "--background", "--port", "0", "--no-management", "--data-dir", str(place))
     (line,) = [line for line in started.stdout.splitlines() if line.startswith("  stop ")]
@@ -61,7 +63,9 @@ def test_the_command_that_stops_it_finds_it(home, tmp_path):
 
 
 def test_it_warns_of_an_alarm(home, tmp_path):
-    """Its clients would only find that they cannot publish."""
+    """`start --background` warns of an alarm, because otherwise clients would find that they cannot publish, and nobody
+    would know why.
+    """
     config = tmp_path / "config.toml"
     config.write_text('disk_free_limit = "1000000GB"')
     started = warren("start", "--background", "--port", "0", "--node", "mine", "--config", str(config))
@@ -76,7 +80,7 @@ def test_it_warns_of_an_alarm(home, tmp_path):
 
 
 def test_a_node_that_ends_while_it_is_asked_has_not_started(monkeypatch):
-    """It may answer once before it finds that its port is taken."""
+    """A node that answers once and then ends, because its port is taken, has not started."""
 
     class Ending:
         def __init__(self, target):
@@ -96,7 +100,7 @@ def test_a_node_that_ends_while_it_is_asked_has_not_started(monkeypatch):
 
 
 def test_a_broker_that_cannot_start_shows_why(tmp_path):
-    """CM-35."""
+    """A broker that cannot start has `start --detached` print the reason, without a traceback (CM-35)."""
     with Broker() as other:
         result = warren("start", "--detached", "--port", str(other.port), "--log-file", str(tmp_path / "log"))
     assert (result.returncode, result.stdout) == (70, "")

@@ -1,4 +1,4 @@
-"""The log of `warren start`: its form, its files, its level, and what is never in it."""
+"""The log of `warren start`: its format, files and levels, and that it contains no secrets."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 
 WARREN = Path(sys.executable).with_name("warren")
 
-#: Seconds that a broker may take to write a line.
+#: Seconds that a test waits for the broker to write a line.
 WAIT = 300.0
 
 
@@ -38,14 +38,16 @@ class Node:
         pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port, credentials=login)).close()
 
     def until_reopened(self):
-        """Have the broker write lines until one is in a new file: the signal may come behind a line."""
+        """Have the broker write lines until the new file exists: it may handle the signal only after the
+        first of them.
+        """
         end = time.monotonic() + WAIT
         while not self.path.exists():
             assert time.monotonic() < end, "no log after SIGHUP"
             self.connect()
 
     def lines(self, wanted, path=None):
-        """The lines of the log, once one of them contains `wanted`."""
+        """Wait until a line of the log contains `wanted`, and return all lines."""
         end = time.monotonic() + WAIT
         while wanted not in (text := (path or self.path).read_text() if (path or self.path).exists() else ""):
             assert time.monotonic() < end, text
@@ -67,7 +69,9 @@ def start(tmp_path):
 
 
 def test_json_levels_and_a_signal(start):
-    """CM-186: SIGHUP reopens the file, as logrotate wants it."""
+    """The log can be JSON, SIGHUP reopens its file as logrotate requires, and the level of a category can be changed
+    (CM-186).
+    """
     node = start("--log-format", "json")
     node.connect()
     lines = node.lines("opened by")
@@ -102,7 +106,7 @@ def test_rotation_by_size(start):
 
 
 def test_no_secret_is_ever_in_the_log(start):
-    """At the lowest level, whatever users and operators send, right or wrong."""
+    """At the lowest level the log contains no password, whatever users and operators send, right or wrong."""
     node = start("--log-level", "debug")
     secret = "hush-hush"
     assert node("add_user", "ann", text=f"{secret}-1\n").returncode == 0

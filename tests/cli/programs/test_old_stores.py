@@ -1,4 +1,4 @@
-"""Data directories that earlier versions wrote open, verify clean, and give back every message.
+"""A data directory that an earlier version wrote verifies without findings, opens, and gives back every message.
 
 `testdata/stores` has directories of each format since 2; `store/data_dir/data_dir.py` says how the formats differ. Each
 was written by the last version with its format, on Linux with default settings. A client declared `QUEUES`, published
@@ -31,7 +31,8 @@ QUEUES = {
 }
 #: The formats before the present one.
 FORMATS = range(2, 8)
-#: Messages published, and those acknowledged: the deliveries of a run are 0 to 3, and then 1, 3, 8 and 9.
+#: How many messages were published, and which were acknowledged. The client got 0 to 3 first, and 1, 3, 8 and 9 after
+#: the restart, and acknowledged the first and the third of each.
 STATES = {"stopped": (40, {0, 2}), "killed": (80, {0, 2, 1, 8})}
 
 #: Messages delivered and not acknowledged before the clean stop.
@@ -80,7 +81,7 @@ def store(request, version, tmp_path):
 
 
 def drain(channel, queue, count):
-    """The messages of a queue that has `count` of them, or soon will have."""
+    """Take `count` messages from the queue, and wait for those that are not there yet."""
     taken = []
     for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=300):
         assert method is not None, f"{queue} has {len(taken)} messages instead of {count}"
@@ -94,7 +95,7 @@ def drain(channel, queue, count):
 def test_an_old_store_verifies_clean(store, version):
     state, path = store
     returncode, report, messages = verified(path)
-    # The killed broker ran on another machine, which a store takes for an earlier start of this one.
+    # A store takes its move from the machine of the killed broker to this one for a restart of the machine.
     findings = [finding for finding in report["findings"] if "the machine was restarted" not in str(finding)]
     assert (returncode, findings) == (0, [])
     assert state == "killed" or not report["findings"]
@@ -104,7 +105,9 @@ def test_an_old_store_verifies_clean(store, version):
 
 
 def test_an_old_store_drains(store):
-    """So do the messages of `brief`, which have expired and are dead letters now."""
+    """A broker that starts on an old store delivers every message with its properties, also those of `brief`, which
+    have expired meanwhile and become dead letters.
+    """
     state, path = store
     with started("--data-dir", str(path)) as (process, port):
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
@@ -121,7 +124,8 @@ def test_an_old_store_drains(store):
                     assert body == expected_body
                     assert (method.exchange, method.routing_key) == (exchange, key)
                     assert vars(properties) == vars(expected)
-                    # After a kill, any message may have been delivered before.
+                    # After a kill every message counts as redelivered, because the broker cannot know which were
+                    # delivered before.
                     assert method.redelivered == (state == "killed" or number in DELIVERED[queue])
             numbers = kept("brief", state)
             for number, (_, properties, body) in zip(numbers, drain(channel, "graves", len(numbers))):

@@ -1,4 +1,6 @@
-"""`warren start` during a long recovery: a bar on a terminal, a line in the log, and signals that end it at once."""
+"""`warren start` during a long recovery shows a bar on a terminal and a line in the log, and a signal ends
+it at once.
+"""
 
 import os
 import pty
@@ -46,13 +48,13 @@ LOGGED = "from warren.actors.node import vhost_supervisor; vhost_supervisor.LOGG
 
 @pytest.fixture
 def on_terminal(data_dir):
-    """`on_terminal(patch)` runs `warren start` on a terminal until it runs, and stops it; returns its output."""
+    """`on_terminal(patch)` runs `warren start` on a terminal, stops it when it has started, and returns its output."""
 
     def on_terminal(patch=""):
         terminal, screen = pty.openpty()
         try:
             with start(data_dir, patch, stdout=screen, stderr=screen) as process:
-                # Only the process has the other side now, so reading fails when the process ends.
+                # The process has the only open descriptor of its side now, so a read fails as soon as the process ends.
                 os.close(screen)
                 seen = b""
                 while b"SIGTERM to process" not in seen:
@@ -70,14 +72,14 @@ def on_terminal(data_dir):
 
 
 def await_start(process):
-    """Return when the broker runs that writes to the pipes of this process."""
+    """Wait until the broker has printed its start-up report."""
     while "stop " not in (line := process.stdout.readline()):
         if not line:
             pytest.fail(f"the broker has ended with code {process.wait(60)}:\n{process.stderr.read()}")
 
 
 def test_a_terminal_shows_a_bar_for_each_phase(on_terminal):
-    """CM-34."""
+    """On a terminal each phase of a recovery shows a bar up to 100 % (CM-34)."""
     seen = on_terminal(AT_ONCE + LOGGED)
     lines = seen.split("\n")
     for phase in ("queue indexes", "message store"):
@@ -89,7 +91,7 @@ def test_a_terminal_shows_a_bar_for_each_phase(on_terminal):
         < seen.index(f"recovered {MESSAGES} messages")
         < seen.index("listening")
     )
-    assert "?25l" not in seen  # the cursor is never hidden
+    assert "?25l" not in seen  # A hidden cursor would stay hidden if the broker were killed.
 
 
 def test_a_phase_of_less_than_a_second_shows_no_bar(on_terminal):
@@ -107,7 +109,7 @@ def test_a_log_line_replaces_the_bar(on_terminal):
 
 
 def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
-    """CM-34."""
+    """Without a terminal the log has a line with the number of messages and the time, and there is no bar (CM-34)."""
     with start(data_dir, AT_ONCE + LOGGED, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         await_start(process)
         process.terminate()

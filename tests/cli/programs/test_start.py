@@ -28,7 +28,7 @@ def warren(*arguments):
 
 @contextmanager
 def started(*arguments):
-    """(process, port) of a running `warren start --port 0`. `process.report` is its start-up report."""
+    """Run `warren start --port 0`, and yield the process and its port. `process.report` is its start-up report."""
     command = [WARREN, "start", "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/") as process:
         try:
@@ -43,12 +43,12 @@ def started(*arguments):
 
 
 def test_warren_alone_prints_help_to_a_person():
-    """CM-4: on a terminal the exit code is 0."""
+    """`warren` alone, on a terminal, prints help and exits with 0 (CM-4)."""
     terminal, screen = pty.openpty()
     with subprocess.Popen([WARREN], stdout=screen, stderr=subprocess.PIPE, cwd="/") as warren_alone:
         os.close(screen)
         shown = b""
-        # A terminal holds less than the help, so warren would wait for ever if nobody read it. When warren has ended,
+        # A terminal buffers less than the help, so warren would wait for ever if nobody read it. When warren has ended,
         # Linux reports the end of the terminal as an error.
         with suppress(OSError):
             while read := os.read(terminal, 10_000):
@@ -59,14 +59,14 @@ def test_warren_alone_prints_help_to_a_person():
 
 
 def test_warren_alone_is_an_error_to_a_script():
-    """CM-4: in a pipe the usage goes to standard error and the exit code is 64, as with rabbitmqctl."""
+    """`warren` alone, in a pipe, prints its usage on standard error and exits with 64, as rabbitmqctl does (CM-4)."""
     result = warren()
     assert (result.returncode, result.stdout) == (64, "")
     assert "warren start" in result.stderr
 
 
 def test_python_m_warren_is_the_same_command():
-    """This serves environments whose scripts are not on the path."""
+    """`python -m warren` works in environments whose scripts are not on the path."""
     module = subprocess.run(
         [sys.executable, "-m", "warren", "start", "--help"], capture_output=True, text=True, timeout=300, cwd="/"
     )
@@ -74,7 +74,7 @@ def test_python_m_warren_is_the_same_command():
 
 
 def test_version_prints_only_the_version():
-    """CM-5."""
+    """`--version` prints the version and nothing else (CM-5)."""
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", warren("--version").stdout)
 
 
@@ -112,7 +112,7 @@ def test_a_certificate_that_cannot_be_read_ends_the_start_with_one_line(tmp_path
 
 
 def test_the_report_has_the_memory_watermark(tmp_path):
-    """queue-and-store section 8.1: publishers are blocked above this part of the memory."""
+    """The report says above how much memory publishers are blocked (queue-and-store section 8.1)."""
     config = tmp_path / "warren.toml"
     config.write_text('vm_memory_high_watermark = 0.5\ntotal_memory_available_override_value = "3GiB"\n')
     with started("--config", config) as (process, _port):
@@ -120,7 +120,9 @@ def test_the_report_has_the_memory_watermark(tmp_path):
 
 
 def test_the_report_names_a_virtual_host_that_is_down(tmp_path):
-    """The log has the reason, and other virtual hosts are served. Once the cause is removed, no message is missing."""
+    """A virtual host that cannot be opened is named in the report, with the reason in the log, and the others are
+    served. Once the cause is removed, its messages are there.
+    """
     data_dir = tmp_path / "data"
     with Broker(data_dir=str(data_dir)) as broker:
         for name in ("orders", "other"):
@@ -146,7 +148,7 @@ def test_the_report_names_a_virtual_host_that_is_down(tmp_path):
 
 
 def test_the_log_has_the_number_of_recovered_vhosts_and_queues(tmp_path):
-    """For a new data directory, the log line states that it is new."""
+    """The log says how many virtual hosts and queues were recovered, or that the data directory is new."""
     data_dir = str(tmp_path / "data")
     for line in (f"data directory '{data_dir}' is new\n", f"recovered from '{data_dir}': 1 vhost, 2 queues\n"):
         with started("--data-dir", data_dir) as (process, _):
@@ -159,7 +161,7 @@ def test_the_log_has_the_number_of_recovered_vhosts_and_queues(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_the_broker_cleanly(number):
-    """CM-35: clients receive connection.close 320, and the process exits with 0."""
+    """A signal stops the broker cleanly: clients receive connection.close 320, and the exit code is 0 (CM-35)."""
     with started() as (process, port):
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
         process.send_signal(number)
@@ -171,7 +173,7 @@ def test_a_signal_stops_the_broker_cleanly(number):
 
 
 def test_a_second_signal_ends_the_broker_at_once(tmp_path):
-    """A client that never answers delays a clean stop by stop_timeout; a second signal ends that wait."""
+    """A client that does not answer delays a clean stop by up to `stop_timeout`; a second signal ends that wait."""
     config = tmp_path / "slow.toml"
     config.write_text("stop_timeout = 60000\n")
     with started("--config", config) as (process, port):
@@ -185,7 +187,7 @@ def test_a_second_signal_ends_the_broker_at_once(tmp_path):
 
 
 def test_systemd_may_send_a_hangup_after_the_signal_that_stops(tmp_path):
-    """SIGHUP right after SIGTERM (`SendSIGHUP=yes`) must not cut the clean stop short."""
+    """SIGHUP right after SIGTERM, as systemd sends it with `SendSIGHUP=yes`, does not cut the clean stop short."""
     config = tmp_path / "slow.toml"
     config.write_text("stop_timeout = 1000\n")
     with started("--config", config) as (process, port):
@@ -244,7 +246,9 @@ def test_an_address_of_another_machine_is_refused():
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_confirmed_messages_survive_a_stop_and_a_kill(tmp_path, end):
-    """QS-37, QS-41: without any repair of the data directory."""
+    """Messages that were confirmed survive a stop and a kill, without any repair of the data directory
+    (QS-37, QS-41).
+    """
     body, large = b"small", b"x" * 10_000
     persistent = pika.BasicProperties(delivery_mode=2)
     with started("--data-dir", tmp_path) as (process, port):
@@ -262,7 +266,7 @@ def test_confirmed_messages_survive_a_stop_and_a_kill(tmp_path, end):
 
 
 def kept(process):
-    """The line of the report about messages."""
+    """The line of the report that says where messages are kept."""
     return re.search(r"^  messages +(.*)$", process.report, re.MULTILINE)[1]
 
 
@@ -300,7 +304,9 @@ def test_in_memory_nothing_is_written(home, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the limits of another process")
 def test_it_asks_the_system_for_more_open_files():
-    """A shell gives programs 1,024, so that the thousandth client would wait for ever."""
+    """A shell allows a program 1,024 open files, so without a higher limit the thousandth client would wait
+    for ever.
+    """
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
     try:
@@ -331,7 +337,9 @@ def test_in_memory_with_a_data_directory_is_wrong_use(tmp_path):
 
 
 def test_a_second_broker_on_a_data_directory_is_refused(home):
-    """CM-36."""
+    """A second broker on the data directory of a running one is refused, with the name and process of the first one and
+    the way out (CM-36).
+    """
     with started() as (process, _port):
         result = warren("start", "--port", "0")
         assert result.returncode == 78
@@ -404,7 +412,9 @@ def test_settings_of_the_file_take_effect(tmp_path):
 
 
 def test_the_environment_says_where_the_node_is(monkeypatch, tmp_path):
-    """The node starts where all other commands look for it. What the file with settings says comes first."""
+    """The environment variables that tell commands where the node is tell `start` the same. A setting in the file
+    overrides them.
+    """
     monkeypatch.setenv("WARREN_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("WARREN_NODENAME", "hare")
     with started():

@@ -25,8 +25,8 @@ SEGMENT = "queues/100/0.idx"
 
 @pytest.fixture
 def data_dir(tmp_path):
-    """A data directory after a kill: a queue, whose name is not UTF-8, with two messages in a segment and one in the
-    journal.
+    """The data directory of a broker that was killed: a queue with a name that is not UTF-8, and in it two messages in
+    a segment and one in the journal.
     """
     claimed = claim(str(tmp_path / "data"), "warren@test")
     metadata = MetadataStore(claimed.directory.metadata)
@@ -104,7 +104,7 @@ def test_damage_is_reported_with_exit_code_65(data_dir):
 
 
 def test_notes_alone_are_fine(data_dir):
-    """C-11: a torn last frame is a note."""
+    """A torn last frame, which a kill may leave behind, is a note and no damage, so the exit code is 0 (C-11)."""
     with open(vhost_of(data_dir) / SEGMENT, "ab") as file:
         file.write(b"\x57\1torn")
     result = run(str(data_dir))

@@ -14,7 +14,7 @@ from .test_start import started
 
 WARREN = Path(sys.executable).with_name("warren")
 QUEUES = {"orders": {}, "lazy": {"x-queue-mode": "lazy"}, "urgent": {"x-max-priority": 3}}
-#: Bytes of a body that goes into the queue's index, and of one that goes into the message store.
+#: Sizes of a body that is stored in the queue's index, and of one that is stored in the message store.
 SIZES = (10, 20_000)
 
 
@@ -78,7 +78,7 @@ def original(request, tmp_path_factory):
 
 @pytest.fixture
 def left(original, tmp_path):
-    """A copy of such a directory for one test, which may damage it. A socket that was left behind cannot be copied."""
+    """A copy of `original` for one test, which may damage it. Sockets are left out, because they cannot be copied."""
     path, is_clean = original
     return shutil.copytree(path, tmp_path / "data", ignore=shutil.ignore_patterns("socket")), is_clean
 
@@ -89,14 +89,14 @@ def test_verify_finds_no_damage_and_counts_the_messages(left):
     assert returncode == 0, report["findings"]
     assert report["vhosts"][0]["stopped"] == ("clean" if is_clean else "unclean")
     assert [finding for finding in report["findings"] if finding["severity"] != "note"] == []
-    # C-8: messages that were acknowledged just before a kill may come back.
+    # Acknowledgements just before a kill may be lost, so that their messages come back (C-8).
     assert all(count == 10 or not is_clean and 10 < count <= 12 for count in messages.values())
     with started("--data-dir", str(path)) as (_, port):
         assert {queue: len(bodies) for queue, bodies in found(port).items()} == messages
 
 
 def test_a_queue_without_files_is_listed(tmp_path):
-    """A queue that never had a persistent message has only its row in the metadata."""
+    """A queue that never had a persistent message has no files, only its row in the metadata."""
     with started("--data-dir", str(tmp_path / "data")) as (process, port):
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
             connection.channel().queue_declare("unused", durable=True)
@@ -108,7 +108,9 @@ def test_a_queue_without_files_is_listed(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".wal", ".idx", ".rdq"])
 def test_damage_in_a_file_loses_only_the_messages_there(left, suffix):
-    """Verify reports a changed byte in the middle of a file. The broker starts, logs it and has all other messages."""
+    """`verify` reports a changed byte in the middle of a file. The broker starts, logs the damage, and has all other
+    messages.
+    """
     path, _ = left
     files = sorted(path.rglob(f"*{suffix}"), key=lambda file: file.stat().st_size)
     if not files:
