@@ -1,4 +1,4 @@
-"""How tests run commands at nodes."""
+"""The fixture by which tests run commands at nodes."""
 
 from __future__ import annotations
 

@@ -1,20 +1,20 @@
 """A proxy between each pair of nodes, with which a test cuts, mutes and slows the network between them.
 
-Node a reaches node b at `proxies.address(a, b)`. One thread forwards what passes between all nodes; each method returns
-when it is in force.
+Node a reaches node b at `proxies.address(a, b)`. One thread forwards the bytes between all nodes. Each method returns
+when its change is in effect.
 
     proxies.cut("a", "b")               nothing passes in either direction, as with a dead switch
-    proxies.mute("a", "b")              nothing that a sends arrives at b; b is still heard by a
+    proxies.mute("a", "b")              nothing that a sends arrives at b; what b sends still arrives at a
     proxies.slow("a", "b", delay=0.2)   what a sends arrives at b 0.2 s later
     proxies.break_connections("a", "b") the open connections are reset; new ones work
-    proxies.heal()                      takes all of this away
+    proxies.heal()                      ends all cuts, mutes and delays
 
 A cut or muted direction keeps the bytes and the end of a connection, and delivers them after `heal`, as TCP's
 retransmissions do. A connection that is opened during a cut is accepted by the proxy, since the proxy cannot make the
 kernel ignore it, and reaches the other node after the cut.
 
-`node_up` and `node_down` say whether somebody listens at a node's own port. While a node is down, connections to it are
-refused, as they are by a machine that lives and whose process has died.
+`node_up` and `node_down` tell the proxies whether a process listens at a node's own port. While a node is down,
+connections to it are refused, as by a machine that runs and whose process has ended.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 CHUNK = 1 << 16
-#: Bytes of a slow direction that may be on their way before the proxy reads no more from the sender.
+#: Bytes that the proxy holds for one direction at most; with more it stops reading from the sender.
 IN_FLIGHT = 1 << 22
-#: Seconds that the proxies' thread may take for a command, which it does in microseconds.
+#: Seconds that a caller waits for the proxies' thread to run a command, which takes microseconds.
 COMMAND_SECONDS = 30.0
 
-#: Ports of the listeners and of the nodes: below those that the system gives to connections, so that a node that is
-#: started again finds its port free.
+#: Ports of the listeners and of the nodes. They lie below the ports that the system gives to outgoing connections, so
+#: that none of these takes the port of a node that is restarted.
 _ALL_PORTS = range(15_000, 32_000)
-#: How many processes of tests may have ports of their own at the same time.
+#: How many test processes can have ports at the same time; each has its own share.
 SHARES = 64
 
 Address = tuple[str, int]
@@ -50,7 +50,7 @@ Address = tuple[str, int]
 
 @functools.cache
 def _share() -> tuple[socket.socket, Iterator[int]]:
-    """The ports of this process, one after the other and then again, and the socket that reserves them.
+    """The ports of this process, in a cycle, and the socket that reserves them.
 
     A port that is free when a test asks for it may be taken before the test uses it: by another process, which may be
     that of another test run, or for another node of the same test. So no other process has these ports, and each comes
@@ -68,13 +68,13 @@ def _share() -> tuple[socket.socket, Iterator[int]]:
 
 
 def _bound() -> socket.socket:
-    """A socket on a port that nobody uses.
+    """A socket that is bound to a free port of this process's share.
 
     The port is chosen here. A socket whose port the system has chosen loses it when it stops listening.
     """
     for port in _share()[1]:
         bound = socket.socket()
-        # Connections of its earlier life do not keep it from listening again.
+        # Closed connections of the port's previous user would otherwise keep the port from being bound for a minute.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind(("127.0.0.1", port))
@@ -87,7 +87,7 @@ def _bound() -> socket.socket:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses."""
+    """Ports of this process's share that are free now."""
     held = [_bound() for _ in range(count)]
     ports = [each.getsockname()[1] for each in held]
     for each in held:
@@ -114,10 +114,10 @@ class Direction:
         self.way = way
         self.source = source
         self.target = target
-        self.waiting: deque[tuple[float, bytes]] = deque()  # (when it may leave, bytes); b"" is the end
+        self.waiting: deque[tuple[float, bytes]] = deque()  # (when it may be sent, bytes); b"" is the end
         self.size = 0
         self.has_ended = False  # the source has sent its last byte
-        self.free_at = 0.0  # when a direction with a rate has sent what it carries
+        self.free_at = 0.0  # when the bytes read so far have been sent at the rate
 
     def read(self, weather: Weather, now: float) -> None:
         data = self.source.recv(CHUNK)
@@ -149,7 +149,7 @@ class Connection:
         self.dialer = dialer
         self.target = target
         self.accepted = accepted
-        self.onward: socket.socket | None = None  # None until the way to the target is free
+        self.onward: socket.socket | None = None  # None until it can be opened, which a cut delays
         self.is_connecting = True
         self.directions: list[Direction] = []
 
@@ -258,7 +258,7 @@ class LinkProxies:
 
         self._do(end)
         self._thread.join(COMMAND_SECONDS)
-        # Not in the thread: it may run `end` before this one has written to the pipe.
+        # The thread must not close it: it may run `end` before `_do` has written to the pipe.
         os.close(self._wake)
         os.close(self._waker)
 
@@ -321,7 +321,8 @@ class LinkProxies:
             for direction in connection.directions
             if direction.waiting and not self._is_muted(direction.way)
         ]
-        # A direction that waits for room in a socket wakes the selector; the others wait for their time.
+        # A direction with due bytes waits for room in a socket, which wakes the selector, so only the others need a
+        # timeout.
         return max(0.0, min(due) - time.monotonic()) + 0.0005 if due else None
 
     def _is_muted(self, way: tuple[str, str]) -> bool:
@@ -332,7 +333,7 @@ class LinkProxies:
         try:
             accepted, _ = listener.accept()
         except OSError as error:
-            # The listener was closed for a node that is down, or the dialer has gone already.
+            # The listener was shut down because its node is down, or the dialer has closed the connection already.
             if error.errno not in (errno.EAGAIN, errno.EINVAL, errno.ECONNABORTED):
                 raise
             return
@@ -342,7 +343,9 @@ class LinkProxies:
         self._progress(connection)
 
     def _progress(self, connection: Connection) -> None:
-        """Do what the connection's sockets and the network allow now, and watch for what comes next."""
+        """Do what the connection's sockets and the network allow now, and register the sockets for what
+        they wait for.
+        """
         if connection not in self._connections:
             return
         try:
@@ -424,7 +427,9 @@ class LinkProxies:
                 self._selector.register(each, events, connection)
 
     def _close(self, connection: Connection) -> None:
-        """Reset both halves, so that neither node takes this for the end of a conversation that it finished."""
+        """Close both halves. Unless both nodes have ended the connection themselves, they are reset, so that neither
+        node takes this for an orderly end.
+        """
         self._connections.discard(connection)
         known = self._selector.get_map()
         has_finished = bool(connection.directions) and all(

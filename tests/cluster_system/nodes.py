@@ -1,6 +1,6 @@
-"""Nodes as processes of the operating system: `warren start`, or RabbitMQ's server to test the tests.
+"""Nodes as processes of the operating system: `warren start`, or RabbitMQ's server to check the tests against.
 
-Every wait has a bound, and its error says what was waited for and has the end of the node's log.
+Every wait has a time limit, and its error says what it waited for and shows the end of the node's log.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from warren.tests.behaviour.wire import Client, Refused
 
 from .link_proxy import LinkProxies, free_ports
 
-#: Seconds that a node may take to serve clients, and a cluster to be whole again. Both take a few seconds when nothing
-#: else uses the machine.
+#: Seconds that a node may take to serve clients, or a cluster to be whole again; on an idle machine both take a few.
 READY_SECONDS = 300.0
 STOP_SECONDS = 300.0
-#: Seconds between two looks at something that does not tell when it changes.
+#: Seconds between two checks of a condition that can only be polled.
 LOOK_SECONDS = 0.05
 
-#: `warren` with some Python code that runs first, to make a node faulty.
+#: `warren`, after some Python code that makes the node faulty.
 _PROGRAM = """
 import sys
 fault = sys.argv.pop(1)
@@ -75,7 +74,7 @@ class Node:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables of the process."""
+        """The environment variables of the node's process."""
         return {**os.environ, **self._environment}
 
     @property
@@ -173,14 +172,14 @@ class Node:
     def _ended(self) -> None:
         self.process.wait()
         with suppress(ProcessLookupError):
-            # Whatever the process has started and left behind.
+            # Kill also the processes that the node has started and left behind.
             os.killpg(self.process.pid, signal.SIGKILL)
         self._process = None
         self.is_paused = False
 
 
 class Nodes:
-    """Several nodes. Without proxies there is nothing between them that could be cut."""
+    """Several nodes. Their network can be cut only if there are proxies."""
 
     def __init__(self, nodes: Sequence[Node], proxies: LinkProxies | None = None) -> None:
         self._nodes = {node.name: node for node in nodes}
@@ -219,14 +218,14 @@ class Nodes:
         self[name].stop()
 
     def heal(self) -> None:
-        """Let everything run and pass again. What was killed is not started."""
+        """Resume paused nodes and end all cuts. Nodes that were killed are not started."""
         for node in self:
             node.resume()
         if self.proxies is not None:
             self.proxies.heal()
 
     def close(self) -> None:
-        """Kill whatever runs."""
+        """Kill all nodes that run, and close the proxies."""
         for node in self:
             if node.is_running:
                 node.kill()
@@ -241,7 +240,7 @@ class Nodes:
 
 
 def warren_node(name: str, directory: Path, port: int, settings: str = "", fault: str = "", **environment: str) -> Node:
-    """A node of warren with these settings, as lines of TOML, and this Python code run first."""
+    """A node of warren with these settings, which are lines of TOML. The Python code `fault` runs before it starts."""
     config = directory / "warren.toml"
     node = Node(
         name,
@@ -284,7 +283,7 @@ class WarrenNodes(Nodes):
 
 
 def warren_cluster(directory: Path, count: int, settings: str = "", fault: str = "") -> WarrenNodes:
-    """Nodes that found a cluster by a list of their names when they are started. None of them runs yet."""
+    """Nodes with a list of their names, which found a cluster when they are started. None of them runs yet."""
     names = _names(count)
     proxies = LinkProxies(names)
     nodes, cluster_ports = _members(directory, names, settings, fault, lambda ports: proxies.address)
@@ -292,7 +291,7 @@ def warren_cluster(directory: Path, count: int, settings: str = "", fault: str =
 
 
 def linked_nodes(directory: Path, count: int, settings: str = "", fault: str = "") -> Nodes:
-    """As `warren_cluster`, but with nothing between the nodes, so their links are as fast as they can be."""
+    """As `warren_cluster`, but without proxies, so that their links have the full speed of the loopback network."""
     nodes, _ = _members(
         directory, _names(count), settings, fault, lambda ports: lambda _, other: ("127.0.0.1", ports[other])
     )
@@ -310,7 +309,9 @@ def _members(
     fault: str,
     way: Callable[[Mapping[str, int]], Callable[[str, str], tuple[str, int]]],
 ) -> tuple[list[Node], dict[str, int]]:
-    """The nodes, and their cluster ports. `way`, given these, tells where the first node reaches the second."""
+    """The nodes, and their cluster ports by name. `way(cluster ports)` returns a function of two names, which gives the
+    address at which the first node reaches the second.
+    """
     ports = free_ports(2 * len(names))
     cluster_ports = dict(zip(names, ports[len(names) :], strict=True))
     reach = way(cluster_ports)

@@ -1,4 +1,4 @@
-"""What tests of commands do besides running commands."""
+"""Helpers of tests that run commands: settings, and waiting for the effect of a command."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from warren.tests.behaviour.wire import Client, Refused
 
 from .nodes import Node, wait_for
 
-#: A lease lasts so long that no pause of the machine ends it. A process that was killed is noticed at once anyway.
+#: Leases are so long that a pause of a busy machine ends none. A killed process is noticed at once all the same,
+#: because its host refuses connections.
 PATIENT = "net_ticktime = 20.0"
 
 
 def declared(node: Node, queue: str, passive: bool = False) -> None:
-    """Wait until a client of the node has declared this durable queue."""
+    """Wait until a client of the node has declared this durable queue. The client tries again when the node refuses."""
 
     def is_declared() -> bool:
         try:
@@ -31,6 +32,6 @@ def declared(node: Node, queue: str, passive: bool = False) -> None:
 
 
 def await_running(command, node: Node, *expected: Node) -> None:
-    """Wait until `node` counts these as running, and no others."""
+    """Wait until `node` lists exactly these nodes as running."""
     names = [each.name for each in expected]
     wait_for(f"{names} to run", lambda: command.json(node, "cluster_status")["running_nodes"] == names)

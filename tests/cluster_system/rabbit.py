@@ -1,4 +1,4 @@
-"""Nodes of RabbitMQ, to try the tests on a broker whose clusters have run for many years."""
+"""Nodes of RabbitMQ, on which the tests themselves are checked: a broker whose clusters have run for many years."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
 def rabbit_cluster(directory: Path, count: int) -> Nodes:
-    """A cluster of RabbitMQ's nodes on this machine, which find each other by a list. They have no proxies."""
+    """A cluster of RabbitMQ nodes on this machine, which find each other by a list. No proxies stand between them."""
     names = [f"ledger{number + 1}@localhost" for number in range(count)]
     ports = free_ports(2 * count)
     cookie = secrets.token_hex(16)
@@ -51,6 +51,6 @@ def rabbit_cluster(directory: Path, count: int) -> Nodes:
 
 
 def rabbitmqctl(node: Node, *arguments: str) -> None:
-    """Have a node do what `rabbitmqctl` asks. Raises CalledProcessError if it refuses."""
+    """Run `rabbitmqctl` for a node. Raises CalledProcessError if the command fails."""
     command = [str(SERVER.with_name("rabbitmqctl")), "-n", node.name, *arguments]
     subprocess.run(command, env=node.environment, capture_output=True, timeout=300, check=True)

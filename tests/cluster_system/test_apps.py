@@ -68,7 +68,9 @@ def test_a_boot_that_fails_gives_its_reason_and_keeps_the_node(alone, command):
 
 
 def test_a_member_whose_app_is_stopped_counts_as_down_and_goes_on_voting(trio, command):
-    """Its vote keeps the cluster alive when another node dies."""
+    """A member whose app is stopped counts as down and still votes, so the cluster has a majority when another node
+    dies.
+    """
     first, second, third = trio
     declared(third, "at home on the third")
     assert command(third, "stop_app").code == 0
@@ -88,7 +90,9 @@ def test_a_member_whose_app_is_stopped_counts_as_down_and_goes_on_voting(trio, c
 
 
 def test_a_leader_that_stops_hands_over_before_it_ends(trio, command):
-    """CL-48: nobody has to find out that it is gone, and no election has to begin by a timeout."""
+    """A leader that stops hands leadership over first, so no other node has to notice its end and begin an election
+    (CL-48).
+    """
     leader = trio[command.json(trio["warren@n1"], "cluster_status")["metadata"]["leader"]]
     others = [node for node in trio if node is not leader]
     begin = {node.name: len(node.log.read_text()) for node in others}
@@ -106,7 +110,7 @@ def test_a_leader_that_stops_hands_over_before_it_ends(trio, command):
 
 
 def test_cluster_status_says_of_each_member_how_far_it_is_and_where_it_listens(trio, command):
-    """CL-102"""
+    """`cluster_status` shows of each member how far it has applied the log, and its address (CL-102)."""
     first, second, third = trio
     await_running(command, first, first, second, third)
     found = command.json(first, "cluster_status")
@@ -121,7 +125,9 @@ def test_cluster_status_says_of_each_member_how_far_it_is_and_where_it_listens(t
 
 
 def test_a_drained_node_lets_nobody_in_until_it_is_revived(trio, command):
-    """CM-53: clients are told, no new queue is placed there, and it does not lead."""
+    """`drain` closes the listeners and the connections of clients, with the reason; the node gets no new queue and does
+    not lead until `revive` (CM-53).
+    """
     first, second, third = trio
     leader = trio[command.json(first, "cluster_status")["metadata"]["leader"]]
     other = next(node for node in trio if node is not leader)
@@ -160,7 +166,7 @@ def test_a_node_in_maintenance_serves_clients_again_after_its_next_start(trio, c
 
 
 def test_suspended_listeners_keep_the_clients_that_are_there(alone, command):
-    """CM-54"""
+    """`suspend_listeners` refuses new clients and keeps those that are connected, until `resume_listeners` (CM-54)."""
     client = Client(alone.url, timeout=300)
     assert command(alone, "suspend_listeners").code == 0
     assert not alone.serves()
@@ -173,7 +179,7 @@ def test_suspended_listeners_keep_the_clients_that_are_there(alone, command):
 
 
 def test_rebalance_leaves_queues_without_mirrors_where_they_are(alone, command):
-    """CM-65"""
+    """`rebalance` does not move queues without mirrors (CM-65)."""
     ran = command(alone, "rebalance", "all")
     assert ran.code == 0, ran.err
     assert ran.out.splitlines() == [

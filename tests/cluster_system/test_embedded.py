@@ -1,4 +1,4 @@
-"""Brokers of one program that are a cluster."""
+"""Several brokers in one program form a cluster."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def serves(broker: Broker, queue: str) -> bool:
 
 
 def test_a_broker_that_stood_still_begins_anew_at_its_port(brokers, caplog):
-    """CL-55: the cluster has declared it down, so it begins another run, and clients find it where it was."""
+    """A broker that stood still and was declared down begins another run at the same port, where clients find it
+    (CL-55).
+    """
     caplog.set_level("INFO", "warren.members")
     assert all(broker.is_running for broker in brokers)
     first, second, third = brokers
@@ -76,7 +78,9 @@ def test_a_broker_that_stood_still_begins_anew_at_its_port(brokers, caplog):
 
 
 def test_a_broker_without_a_lease_refuses_what_its_program_asks():
-    """CL-52: as it refuses clients, also an answer to what was asked before the lease ended."""
+    """A broker without a lease refuses its own program as it refuses clients, also when the lease ends between a
+    request and its answer (CL-52).
+    """
     with Broker() as broker:
         broker.declare_queue("q")
         broker.publish(b"first", "q")
@@ -105,7 +109,7 @@ def test_a_broker_without_a_lease_refuses_what_its_program_asks():
 
 
 def test_a_broker_that_waits_for_a_majority_can_be_stopped(brokers, caplog):
-    """A run that begins anew ends when nobody wants the broker any more."""
+    """A broker that was declared down, and waits for a majority to begin another run, can be stopped."""
     _, second, third = brokers
     caplog.set_level("INFO", "warren.members")
     third.pause()
@@ -118,7 +122,9 @@ def test_a_broker_that_waits_for_a_majority_can_be_stopped(brokers, caplog):
 
 
 def test_a_broker_without_a_disk_takes_its_place_again(brokers_in_memory):
-    """CL-45: what it had is lost in any case, so nobody has to forget it first."""
+    """A broker without a disk rejoins without `forget_cluster_node`, because its messages are lost in any
+    case (CL-45).
+    """
     first, second, third = brokers_in_memory
     assert first.declare_queue("orders", durable=True)
     third.kill()

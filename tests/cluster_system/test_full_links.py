@@ -1,4 +1,4 @@
-"""A node that stands still costs the others a bounded amount of memory (CL-15)."""
+"""The memory that a node which stands still costs the others is bounded (CL-15)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from warren.amqp import methods as m
 from warren.tests.behaviour.wire import Client
 from warren.tests.cluster_system.nodes import linked_nodes, wait_for
 
-#: More than what the kernel may keep for a node that does not read: 33 MB and 4 MB on Linux.
+#: `COUNT` such bodies are more than Linux buffers for a node that does not read, which is 33 MB there and 4 MB here.
 BODY = b"x" * 400_000
 COUNT = 250
-#: A link from which so many bytes have not left is full, or was.
+#: If so many bytes of a link are unsent, the link is full, or was full and has been emptied to this point.
 FULL = 4 * 1024 * 1024
-#: Bytes that may wait for a node: 8 MiB, and what the connection has read in one turn when so much is reached.
+#: How many bytes may be unsent: 8 MiB, and what the connection has read in the turn in which they are reached.
 MOST = 40_000_000
-#: Seconds in which a flood that goes on would go on.
+#: Seconds after which a publisher that has published nothing more counts as stopped.
 CALM_SECONDS = 1.0
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
-    """Two nodes that do not count each other as lost while one of them stands still."""
+    """Two nodes with so long a `net_ticktime` that neither counts the other as lost while one is paused."""
     with linked_nodes(tmp_path_factory.mktemp("nodes"), 2, "net_ticktime = 60") as nodes:
         nodes.start()
         yield nodes
@@ -41,13 +41,13 @@ def clients(nodes):
 
 @pytest.fixture
 def unsent(nodes, command):
-    """`unsent()`: bytes that wait in the first node for the second one."""
+    """`unsent()` is the number of bytes that wait in the first node for the second one."""
     first, _ = nodes
     return lambda: sum(row["unsent"] for row in command.json(first, "links", "unsent"))
 
 
 def test_a_flood_of_publishes_for_a_node_that_stands_still_stops(nodes, clients, unsent):
-    """The publisher is not read any more, and everything is confirmed when the node goes on."""
+    """The connection of the publisher is no longer read, and everything is confirmed when the paused node goes on."""
     _, second = nodes
     near, far = (client.channel() for client in clients)
     far.queue("flood")
@@ -83,7 +83,8 @@ def test_a_queue_keeps_what_a_node_that_stands_still_does_not_take(nodes, client
     far.consume("kept", no_ack=True)
     second.pause()
     for number in range(1, COUNT + 1):
-        # One at a time: what reaches the queue in one turn leaves it in one turn, before the link can be full.
+        # Wait for each confirm, because the queue delivers in one turn all it received in one turn, before the link is
+        # full.
         near.publish(BODY, "kept")
         near.confirms(number, number)
     wait_for("the link to be full", lambda: unsent() >= FULL)

@@ -14,7 +14,7 @@ NAMES = ["warren@n1", "warren@n2", "warren@n3"]
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
-    """Nodes that each have founded a cluster of their own, because no list names the others."""
+    """Three nodes, each with a cluster of its own, because none has a list of the others."""
     ports = free_ports(6)
     cookie = secrets.token_hex(16)
     addresses = [f'"{name}" = "127.0.0.1:{port}"' for name, port in zip(NAMES, ports[3:], strict=True)]
@@ -60,7 +60,7 @@ def test_nodes_with_clusters_of_their_own_become_one_by_command(nodes, command):
     assert "requires the 'warren' app to be stopped on the target node. Stop it with 'warren stop_app'." in ran.err
     assert command(second, "join_cluster", "--disc", "--ram", first.name).code == 65
     joined(command, second, first)
-    # What the node had is gone, as in RabbitMQ, and what the cluster has is there.
+    # The node's own queues were deleted, as in RabbitMQ, and it has those of the cluster.
     assert queues(command, second) == ["of warren@n1"]
     joined(command, third, second)
     for node in nodes:
@@ -149,7 +149,9 @@ def test_a_forced_reset_asks_nobody(nodes, command):
 
 
 def test_of_two_nodes_the_one_that_is_left_goes_on_alone(nodes, command):
-    """CM-61: the other one has lost what it had in the test before."""
+    """If the other one of two nodes is lost, `forget_cluster_node --offline` on the stopped node makes it the only
+    voter. Here the other node has left by `force_reset` in the test before (CM-61).
+    """
     first, second, _ = nodes
     nodes.kill(second.name)
     runs = command(first, "forget_cluster_node", "--offline", "--accept-loss", second.name)

@@ -1,4 +1,4 @@
-"""The proxies between nodes do what they say; otherwise the tests of clusters would test nothing."""
+"""The proxies between nodes behave as documented. If they did not, the tests of clusters would test nothing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from warren.tests.cluster_system.link_proxy import LinkProxies, _share, free_ports
 
-#: Seconds that something may take which takes microseconds on a quiet machine.
+#: Seconds that a test waits for something that takes microseconds on an idle machine.
 LONG = 30.0
-#: Seconds after which what has not come is taken for held back.
+#: Seconds after which bytes that have not arrived count as held back.
 QUIET = 0.15
 
 
@@ -93,7 +93,7 @@ def test_bytes_pass_both_ways_in_order(nodes):
 
 
 def test_the_end_of_a_connection_passes_on(nodes):
-    """An end that is closed is the end at the other side, after the last byte."""
+    """When one side closes its end, the other side reads the end of the connection after the last byte."""
     a, b, _ = nodes
     here, there = a.link(b)
     here.sendall(b"last")
@@ -102,7 +102,9 @@ def test_the_end_of_a_connection_passes_on(nodes):
 
 
 def test_a_cut_holds_both_directions_until_it_is_healed(nodes, proxies):
-    """Nothing passes, the connection stays open, and the bytes arrive afterwards; other pairs notice nothing."""
+    """A cut lets nothing pass in either direction and keeps the connection open; the bytes arrive after it, and the
+    connections of other pairs of nodes work meanwhile.
+    """
     a, b, c = nodes
     here, there = a.link(b)
     other, others_end = a.link(c)
@@ -117,7 +119,7 @@ def test_a_cut_holds_both_directions_until_it_is_healed(nodes, proxies):
 
 
 def test_a_connection_opened_in_a_cut_reaches_the_node_afterwards(nodes, proxies):
-    """The node that connects waits, as it would for the answer to its SYN, and is connected after the cut."""
+    """A connection that is opened during a cut is established after the cut, as if its SYN had been lost meanwhile."""
     a, b, _ = nodes
     proxies.cut("b", "a")
     here = a.dial(b)
@@ -131,7 +133,7 @@ def test_a_connection_opened_in_a_cut_reaches_the_node_afterwards(nodes, proxies
 
 
 def test_a_muted_node_is_not_heard_and_hears(nodes, proxies):
-    """One direction alone is cut, whoever opened the connection."""
+    """A muted direction is cut, whichever side opened the connection, and the other direction works."""
     a, b, _ = nodes
     for here, there in (a.link(b), b.link(a)[::-1]):
         proxies.mute("a", "b")
@@ -144,7 +146,7 @@ def test_a_muted_node_is_not_heard_and_hears(nodes, proxies):
 
 
 def test_a_slow_direction_delays_and_keeps_the_order(nodes, proxies):
-    """What is sent in one direction arrives later; the other direction is as quick as before."""
+    """A slow direction delivers later and in order; the other direction is not slowed."""
     a, b, _ = nodes
     here, there = a.link(b)
     proxies.slow("a", "b", delay=0.3)
@@ -169,7 +171,9 @@ def test_a_rate_bounds_the_bytes_of_a_direction(nodes, proxies):
 
 
 def test_a_node_that_is_down_refuses_until_it_is_up(nodes, proxies):
-    """The dialer learns at once that nobody listens, which it must not learn in a cut. The address stays the same."""
+    """A node that is down refuses connections at once, unlike a node behind a cut, and has the same address when it is
+    up again.
+    """
     a, b, _ = nodes
     address = proxies.address("a", "b")
     for _ in range(3):
@@ -184,7 +188,7 @@ def test_a_node_that_is_down_refuses_until_it_is_up(nodes, proxies):
 
 
 def test_broken_connections_are_reset_at_both_ends(nodes, proxies):
-    """New connections work at once."""
+    """Both ends of a broken connection read a reset, and new connections work at once."""
     a, b, _ = nodes
     ends = [*a.link(b), *b.link(a)]
     assert proxies.connections("a", "b") == 2
@@ -199,7 +203,7 @@ def test_broken_connections_are_reset_at_both_ends(nodes, proxies):
 
 def test_no_port_is_given_to_two_nodes_of_this_process_or_another():
     ours = free_ports(50) + free_ports(50)
-    claim, others = _share.__wrapped__()  # as in another process
+    claim, others = _share.__wrapped__()  # another claim, as a second process would have it
     claim.close()
     assert len(set(ours)) == 100
     assert set(ours).isdisjoint(itertools.islice(others, 300))

@@ -20,7 +20,7 @@ def log_of(node: Node) -> str:
 
 
 def is_down(node: Node, others: Iterable[Node]) -> bool:
-    """Whether one of these nodes, which leads then, has declared the node down."""
+    """Whether the log of one of these nodes says that the node is down, which the leader among them has declared."""
     return any(f"warren.members: {node.name} is down" in log_of(other) for other in others)
 
 
@@ -50,8 +50,8 @@ def sees(node: Node, queue: str) -> bool:
 
 @pytest.fixture
 def nodes(tmp_path, request):
-    """Three nodes that count a silent one as lost late, unless the test says otherwise: on a busy machine a node may
-    stand still for more than the default of 2 s.
+    """Three nodes with a long `net_ticktime` unless the test chooses another one: on a busy machine a node may stand
+    still for longer than the default of 2 s, and would be declared down.
     """
     with warren_cluster(tmp_path, 3, getattr(request, "param", PATIENT)) as cluster:
         yield cluster
@@ -67,7 +67,8 @@ def test_nodes_that_start_together_are_one_broker_and_one_of_them_may_die(nodes)
     }
     assert len(ids) == 1
 
-    # The founder leads. A killed process is noticed at once, because its host refuses connections (CL-50).
+    # The first node founded the cluster and leads. Its end is noticed before `net_ticktime`, because its host refuses
+    # connections (CL-50).
     began = time.monotonic()
     nodes.kill(first.name)
     wait_for("the others to declare it down", lambda: is_down(first, (second, third)), 30)
@@ -83,7 +84,9 @@ def test_nodes_that_start_together_are_one_broker_and_one_of_them_may_die(nodes)
 
 
 def test_nodes_may_start_in_any_order_and_wait_for_the_lowest_name(nodes):
-    """CL-38: only the lowest name founds, and only with a majority."""
+    """Nodes started in any order wait for the one with the lowest name, because only that one founds a cluster, and
+    only with a majority (CL-38).
+    """
     first, second, third = nodes
     nodes.start_node(third.name)
     nodes.start_node(second.name)
@@ -95,7 +98,9 @@ def test_nodes_may_start_in_any_order_and_wait_for_the_lowest_name(nodes):
 
 @pytest.mark.parametrize("nodes", ["net_ticktime = 10.0"], indirect=True)
 def test_a_node_without_a_majority_serves_nobody_and_comes_back_by_itself(nodes):
-    """CL-54, CL-55"""
+    """A node without a majority closes its clients' connections and refuses new ones, and serves again by itself when
+    there is a majority (CL-54, CL-55).
+    """
     nodes.start()
     first, second, third = nodes
     client = Client(third.url, timeout=300)
@@ -117,7 +122,7 @@ def test_a_node_without_a_majority_serves_nobody_and_comes_back_by_itself(nodes)
 
 @pytest.mark.parametrize("nodes", [""], indirect=True)
 def test_a_node_that_stood_still_begins_anew_in_its_process(nodes):
-    """CL-55, CL-56"""
+    """A node that stood still and was declared down begins another run in the same process (CL-55, CL-56)."""
     nodes.start()
     first, second, third = nodes
     third.pause()
@@ -130,7 +135,7 @@ def test_a_node_that_stood_still_begins_anew_in_its_process(nodes):
 
 
 def test_a_node_that_waits_for_its_cluster_can_be_stopped(nodes):
-    """CL-41: commands are answered throughout."""
+    """A node that waits for its cluster answers commands, `stop` among them (CL-41)."""
     first = nodes["warren@n1"]
     nodes.start_node(first.name)
     command = [sys.executable, "-m", "warren", "--node", first.name, "--data-dir", str(first.data_dir)]
@@ -146,7 +151,9 @@ def test_a_node_that_waits_for_its_cluster_can_be_stopped(nodes):
 
 
 def test_a_member_with_an_empty_data_directory_is_refused_with_the_way_out(nodes):
-    """CL-45"""
+    """A member whose data directory is empty is refused, and the log names the command with which it can return
+    (CL-45).
+    """
     nodes.start()
     third = nodes["warren@n3"]
     nodes.stop_node(third.name)
@@ -158,7 +165,7 @@ def test_a_member_with_an_empty_data_directory_is_refused_with_the_way_out(nodes
 
 
 def test_lists_that_differ_are_found_out(nodes, tmp_path):
-    """CL-38: nodes that might found two clusters found none."""
+    """Two nodes whose lists differ found no cluster, because they might found two (CL-38)."""
     first, second, _ = nodes
     config = tmp_path / "n2" / "warren.toml"
     config.write_text(config.read_text().replace("'warren@n3'", "'warren@n4'"))
@@ -175,7 +182,9 @@ def forced(node: Node, answer: str, *options: str) -> subprocess.CompletedProces
 
 
 def test_the_last_node_goes_on_alone_if_an_operator_says_so(nodes):
-    """CM-52, CL-48: the majority is gone for good."""
+    """When the majority is gone for good, `force_boot` shows what would be lost, and makes the last node the only voter
+    (CM-52, CL-48).
+    """
     nodes.start()
     first, second, third = nodes
     for node, queue in ((first, "on the first"), (third, "on the third")):
@@ -203,7 +212,7 @@ def test_the_last_node_goes_on_alone_if_an_operator_says_so(nodes):
     assert sees(third, "on the third")
     assert declares(third, "later")
 
-    # A member that was not lost after all, here with an empty directory, joins the new cluster.
+    # A removed member that was not lost after all joins the new cluster; its directory must be empty, as here.
     nodes.start_node(second.name)
     second.wait_ready()
     assert sees(second, "later")

@@ -1,4 +1,6 @@
-"""Mirrored queues of three nodes as processes, whatever happens to one of them or to the network between them."""
+"""Mirrored queues of three nodes, each a process, keep their promises whatever happens to one node or to
+the network.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ BURST, PAUSE = 20, 0.05
 
 
 def test_mirrored_queues_keep_their_promises(tmp_path, command):
-    """CM-47: the promises are those of queues with one replica, but for what a consumer gets again after a failover.
+    """After each fault no confirmed message is lost and no promise broken, except that acked messages may come again
+    after a failover.
 
     On a failure `tmp_path` keeps the account, and the log and the data of each node.
     """
@@ -39,7 +42,8 @@ def test_mirrored_queues_keep_their_promises(tmp_path, command):
         wait = "await_online_synchronized_mirror"
         assert command(next(iter(nodes)), wait).code == 0
         rounds.run([kill_one, isolate_one, stop_one, kill_and_start_at_once])
-        # On a busy machine the clients may have done too little to notice a broken promise.
+        # Go on until the clients have done enough work to notice a broken promise, which takes longer on a busy
+        # machine.
         while min(ledger.counts[done] for done in ("confirmed", "delivered", "acked", "drained")) <= 20:
             rounds.run([nothing])
         alone = '{"ha-mode": "exactly", "ha-params": 1}'
@@ -49,7 +53,9 @@ def test_mirrored_queues_keep_their_promises(tmp_path, command):
 
 
 class Worker:
-    """A client on a thread of its own. When its node is stopped (320), it goes on at the next one."""
+    """A client in a thread of its own. When its node is stopped, which closes the connection with 320, it connects to
+    the next.
+    """
 
     def __init__(self, nodes, at: int) -> None:
         self._nodes = list(nodes)
@@ -86,7 +92,9 @@ class Worker:
 
 
 class Publisher(Worker):
-    """Publishes bursts with confirms to all queues. It publishes again what the end of its connection left open."""
+    """Publishes bursts with confirms to all queues, and repeats the publishes that were unanswered when a connection
+    ended.
+    """
 
     def __init__(self, nodes, at: int) -> None:
         self.name = at
@@ -116,7 +124,7 @@ class Publisher(Worker):
 
 
 class Consumer(Worker):
-    """Acknowledges everything that comes from all queues."""
+    """Consumes from all queues and acknowledges everything."""
 
     def __init__(self, nodes, at: int) -> None:
         self.received: Counter[bytes] = Counter()
@@ -137,7 +145,9 @@ class Consumer(Worker):
 
 
 def test_a_rolling_restart_costs_no_client_a_refusal_or_a_message(tmp_path, command):
-    """A node that stops in order has others lead its queues first (CL-98)."""
+    """When the nodes are restarted one after the other, no client sees a refusal or loses a message: a node that stops
+    moves the masters of its queues to other nodes first (CL-98).
+    """
     with linked_nodes(tmp_path, 3, PATIENT) as nodes:
         nodes.start()
         first = next(iter(nodes))

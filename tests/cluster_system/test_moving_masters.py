@@ -1,4 +1,4 @@
-"""Operators move the masters of mirrored queues while clients go on, on nodes in this process (CL-98, CM-65)."""
+"""Operators move the masters of mirrored queues while clients publish; the nodes are in this process (CL-98, CM-65)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST, SECOND = NAMES = ("warren1@localhost", "warren2@localhost")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    # Leases last so long that no pause of a busy machine ends them.
+    # Leases are so long that a pause of a busy machine ends none.
     with Cluster(2, data_dir=tmp_path_factory.mktemp("nodes"), net_ticktime=20.0) as cluster:
         cluster.set_policy("mirrors", "^ha", {"ha-mode": "all"})
         yield cluster
@@ -33,8 +33,8 @@ def operate(cluster, operation: str, **arguments: object):
 
 
 class Publisher:
-    """Publishes its number and a count in bursts of `BURST`, each as soon as the one before is answered and `PAUSE`
-    seconds are over.
+    """Publishes the number of its node and a count, in bursts of `BURST`. A burst begins when the previous one is
+    answered and `PAUSE` seconds are over.
 
     Without a pause the publishers fill the queue faster than a replica that joins can copy it, and the test takes a
     minute of processor time.
@@ -71,7 +71,7 @@ class Publisher:
 
 @contextmanager
 def publishing(cluster, queue: str):
-    """Publishers of both nodes, none of which sees a refusal; what they have published is in the queue, in order."""
+    """Run a publisher on each node. At the end, none was refused, and the queue has all messages of each in order."""
     cluster.broker(0).declare_queue(queue, durable=True)
     publishers = [Publisher(cluster, node, queue) for node in (0, 1)]
     try:
@@ -90,7 +90,7 @@ def publishing(cluster, queue: str):
 
 
 def go_on(cluster, queue: str, publishers) -> None:
-    """The publishers go on, and all replicas are in sync."""
+    """Wait until both publishers have published more, and all replicas are in sync."""
     before = [publisher.confirmed for publisher in publishers]
     wait_for(
         "the publishers to go on",
@@ -126,7 +126,7 @@ def test_nothing_is_refused_when_a_policy_or_a_rebalance_moves_the_master(cluste
 
 
 def test_a_node_in_maintenance_has_no_masters(cluster):
-    """The clients of the other node see no refusal."""
+    """`drain` moves the masters of a node to the other one, whose clients see no refusal."""
     cluster.broker(0).declare_queue("ha-drained", durable=True)
     publisher = Publisher(cluster, 1, "ha-drained")
     try:
@@ -145,7 +145,7 @@ def test_a_node_in_maintenance_has_no_masters(cluster):
 
 @pytest.fixture
 def copied(monkeypatch):
-    """The messages that replicas of this process copy from others, as runs."""
+    """The runs of messages that replicas in this process copy from others."""
     runs: list[bytes] = []
     answer = SyncSource.chunk
 
@@ -159,7 +159,9 @@ def copied(monkeypatch):
 
 
 def test_the_old_master_keeps_what_it_has(cluster, copied):
-    """It compares what is on its disk with the other replica, which sends it only what was published since (CL-86)."""
+    """The old master becomes a replica without copying the queue again: it compares the messages on its disk with the
+    other replica, and copies only what was published since (CL-86).
+    """
     queue = "ha-kept"
     cluster.broker(0).declare_queue(queue, durable=True)
     bodies = [b"%d" % number + bytes(10_000 * (number % 7 == 0)) for number in range(200)]
@@ -182,7 +184,9 @@ def test_the_old_master_keeps_what_it_has(cluster, copied):
 
 
 def test_what_was_acknowledged_while_the_master_was_at_rest_does_not_come_again(cluster, monkeypatch):
-    """The old master sends the new one the acknowledgements that it has kept (CL-98)."""
+    """A message that was acknowledged while its master was being moved does not come again, because the old master
+    sends the acknowledgements to the new one (CL-98).
+    """
     queue, at_rest, rest = "ha-acked", Event(), handover.rest
     cluster.broker(0).declare_queue(queue, durable=True)
     for number in range(5):
@@ -212,11 +216,14 @@ def test_what_was_acknowledged_while_the_master_was_at_rest_does_not_come_again(
 
 
 def test_a_move_waits_for_the_floor_of_replicas_in_sync(tmp_path):
-    """A master that moves leaves its ring, and the queue would refuse publishes with fewer replicas than its floor."""
+    """A master is not moved while its queue would then have fewer replicas in sync than `ha-min-in-sync`, because a
+    moved master leaves the ring, and the queue would refuse publishes (CL-98, CL-123).
+    """
     with Cluster(3, data_dir=tmp_path, net_ticktime=20.0) as cluster:
         policy = {"ha-mode": "all", "ha-min-in-sync": 2, "ha-sync-mode": "manual"}
         cluster.set_policy("mirrors", "^ha", policy)
-        # The old master has nothing on its disk, so it waits until it may copy the queue.
+        # A queue that is not durable has nothing on the old master's disk, so with manual synchronisation its replica
+        # waits.
         cluster.broker(0).declare_queue("ha-floor", durable=False)
         assert cluster.broker(0).publish(b"older than a new replica", "ha-floor", delivery_mode=2)
         first, second, third = cluster.queue("ha-floor").in_sync
@@ -232,7 +239,9 @@ def test_a_move_waits_for_the_floor_of_replicas_in_sync(tmp_path):
 
 
 def test_a_node_that_stops_has_no_masters_before_its_clients_are_told(tmp_path):
-    """The node waits for its client, which does not answer connection.close, and the other node leads by then."""
+    """A node that stops hands its masters over while it still waits for a client that does not answer
+    connection.close.
+    """
     with Cluster(2, data_dir=tmp_path, net_ticktime=20.0, stop_timeout=60_000) as cluster:
         cluster.set_policy("mirrors", "^ha", {"ha-mode": "all"})
         cluster.broker(0).declare_queue("ha-led", durable=True)
@@ -252,7 +261,9 @@ def test_a_node_that_stops_has_no_masters_before_its_clients_are_told(tmp_path):
 
 
 def test_a_node_without_a_majority_stops_with_its_masters(tmp_path):
-    """Nobody could agree to another master, so the node does not wait for that (15 s)."""
+    """A node without a majority stops at once, without waiting 15 s for masters to move, because no other node could be
+    agreed on.
+    """
     with Cluster(2, data_dir=tmp_path, net_ticktime=20.0) as cluster:
         cluster.set_policy("mirrors", "^ha", {"ha-mode": "all"})
         cluster.broker(0).declare_queue("ha-led", durable=True)

@@ -1,4 +1,4 @@
-"""What operators see of a cluster and do to it, on nodes in this process."""
+"""What operators see of a cluster and do to it; the nodes are in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ NAMES = [f"warren{number}@localhost" for number in (1, 2, 3)]
 
 
 class Brokers:
-    """Nodes with disks; each is made for itself, so a test chooses who founds and who joins."""
+    """Nodes with data directories, which a test starts one by one, so that it decides which nodes found and
+    which join.
+    """
 
     def __init__(self, directory):
         self.directory = directory
@@ -30,7 +32,7 @@ class Brokers:
         self.made = {}
 
     def broker(self, name, formation):
-        """A node that does not run yet, and looks for its cluster among these nodes."""
+        """Make a node, without starting it, which looks for a cluster among the nodes named in `formation`."""
         self.made[name] = Broker(
             node_name=name,
             data_dir=self.data_dir(name),
@@ -46,7 +48,7 @@ class Brokers:
         return self.directory / name.partition("@")[0]
 
     def start(self, *names):
-        """Start these nodes side by side, with a list of them all."""
+        """Start these nodes at the same time, each with a list of all of them."""
         made = [self.broker(name, list(names)) for name in names]
         with ThreadPoolExecutor(len(made)) as pool:
             list(pool.map(Broker.start, made))
@@ -112,7 +114,9 @@ def test_links_has_a_row_for_each_lane_and_says_why_a_link_is_down(brokers, run)
 
 
 def test_whoever_waits_for_a_silent_node_is_told_when_it_counts_as_lost(brokers, run, caplog):
-    """The link would notice only after twice `net_ticktime`, and who asks the node would wait that long."""
+    """A paused node's links end when it counts as lost, so that a caller waiting for an answer gets an error. By itself
+    a link would end only after twice `net_ticktime`.
+    """
     caplog.set_level("INFO", "warren.links")
     first, second, third = NAMES
     brokers.start(*NAMES)
@@ -130,7 +134,7 @@ def test_whoever_waits_for_a_silent_node_is_told_when_it_counts_as_lost(brokers,
 
 
 def members(run, node):
-    """The members and the voters, as this node knows them."""
+    """The members and the voters, as this node reports them."""
     found = rows(run, node, "cluster_status")["metadata"]
     return [member["node"] for member in found["members"]], found["voters"]
 
@@ -140,7 +144,9 @@ def await_members(run, node, expected):
 
 
 def test_a_forgotten_node_is_gone_with_its_queues_and_may_not_come_back(brokers, run):
-    """CL-46: nobody else has the queues that are at home there, so the operator must say that they may go."""
+    """`forget_cluster_node` of a node with durable queues needs `--accept-loss`, because no other node has them; the
+    node can return only with an empty data directory (CL-46).
+    """
     first, second, third = NAMES
     on_first, on_second, on_third = brokers.start(*NAMES)
     on_third.declare_queue("lost", durable=True)
@@ -149,7 +155,7 @@ def test_a_forgotten_node_is_gone_with_its_queues_and_may_not_come_back(brokers,
     code, _, err = run(first, "forget_cluster_node", third)
     assert code == 69 and f"RabbitMQ on node {third} must be stopped" in err
     on_third.stop()
-    # The cluster takes a moment to count it as down, and the command waits for that.
+    # The cluster counts the node as down a moment after its end, and the command waits for that.
     code, _, err = run(first, "forget_cluster_node", third)
     assert code == 69 and "repeat the command with --accept-loss" in err
     assert "queue 'lost' in vhost '/'" in err
@@ -188,8 +194,9 @@ def test_a_node_joins_a_cluster_by_naming_one_member(brokers, run):
 
 
 def test_a_feature_is_enabled_once_all_nodes_have_it_and_then_demanded_of_all(brokers, run, monkeypatch):
-    """CM-148, CM-188, CL-26: an upgrade node by node. The nodes of this process have one table of features, as of their
-    start.
+    """After an upgrade node by node, a feature can be enabled only when all nodes have it, and from then on no node
+    without it starts. A node in this process has the features that `FEATURES` had when it started (CM-148, CM-188,
+    CL-26).
     """
     first, second, _ = NAMES
     made = brokers.start(first, second)
@@ -222,7 +229,7 @@ def test_a_node_that_is_alone_has_no_links(tmp_path, brokers, run):
 
 
 def test_a_command_names_the_node_that_answers(brokers, run):
-    """The data directory says whom to ask, and not how that node is named."""
+    """A command that finds its node by the data directory still prints the node's own name."""
     broker = brokers.made["named"] = Broker(
         node_name="other@localhost",
         data_dir=brokers.data_dir("named"),
@@ -244,8 +251,8 @@ def test_a_command_names_the_node_that_answers(brokers, run):
 
 
 def test_commands_are_answered_before_the_node_knows_anything_of_itself(brokers, run, monkeypatch):
-    """CM-37, CM-62: a node opens its control socket before it reads its disk, so commands come while it knows nothing
-    yet.
+    """A node opens its control socket before it reads its disk, so commands are answered although it does not know its
+    name and members yet (CM-37, CM-62).
     """
     first = NAMES[0]
     may_read = Event()

@@ -1,4 +1,4 @@
-"""Operators decide when the replicas of a mirrored queue copy it, on nodes in this process (CL-83, CL-91)."""
+"""Operators decide when the replicas of a mirrored queue copy it; the nodes are in this process (CL-83, CL-91)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def operate(cluster, operation: str, queue: str, **arguments: str):
 
 @pytest.fixture
 def away(cluster, request):
-    """A queue whose mirror was away while it got messages, and waits since it is back."""
+    """A queue with 20 messages that were published while the node of its mirror was stopped. The node runs again, and
+    its replica waits for `sync_queue`.
+    """
     queue = f"ha-{request.node.name}"
     cluster.broker(0).declare_queue(queue, durable=True)
     second = "warren2@localhost"
@@ -71,7 +73,7 @@ def test_it_is_in_sync_when_everything_older_was_consumed(cluster, away):
 
 
 def test_sync_queue_returns_when_the_replica_has_everything(tmp_path, command):
-    """CM-165, CM-166."""
+    """`sync_queue` returns when the replica has copied everything (CM-165, CM-166)."""
     with warren_cluster(tmp_path, 3, PATIENT) as nodes:
         nodes.start()
         first, second, third = nodes

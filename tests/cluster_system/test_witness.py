@@ -1,4 +1,4 @@
-"""Two nodes and a witness: any one of the three may fail, and two have the queues (CL-20, CL-49)."""
+"""Two nodes with queues and a witness: any one of the three may fail (CL-20, CL-49)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warren.tests.cluster_system.operating import PATIENT, await_running, declar
 
 
 def configure(node, line):
-    """Give the node another setting. It is read at the next start."""
+    """Add a setting to the node's file, which it reads at its next start."""
     config = Path(node.directory) / "warren.toml"
     config.write_text(f"{line}\n{config.read_text()}")
 
@@ -44,7 +44,7 @@ def test_a_witness_votes_and_has_neither_queues_nor_clients(nodes, command):
     assert not third.serves()
     assert f"{third.name}: witness, up" in command(first, "cluster_status").out
 
-    # A command may create queues there, and they are at home on the others.
+    # The command runs at the witness, and the queues that it creates get their homes on the other nodes.
     definitions = third.directory / "definitions.json"
     definitions.write_text('{"queues": [{"vhost": "/", "name": "imported", "durable": true, "arguments": {}}]}')
     ran = command(third, "import_definitions", str(definitions))
@@ -67,7 +67,7 @@ def test_a_node_or_the_witness_may_fail(nodes, command, number):
 
 
 def test_a_node_becomes_a_witness_and_has_queues_again_by_command(nodes, command):
-    """CM-46, CM-63."""
+    """`change_cluster_node_type` makes a node a witness, and again a node with queues (CM-46, CM-63)."""
     first, second, third = nodes
     wait_for("the witness to have started", lambda: command.json(third, "status")["is_running"])
     assert command(third, "change_cluster_node_type", "disc").code == 64, "its app runs"

@@ -1,6 +1,6 @@
-"""Clients of a cluster, each on a thread of its own, which write everything into the ledger.
+"""Clients of a cluster, each in a thread of its own, which record all their work in the ledger.
 
-A client names a node and goes to another when that one refuses it. A client whose connection ends begins again.
+A client prefers one node and sometimes takes another. A client whose connection ends connects again.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from ..nodes import Nodes
 
 #: The exchange to which declarers bind their queues.
 BINDINGS = "ledger.bindings"
-#: Most unanswered publishes of a channel.
+#: How many publishes of a channel may be unanswered at once.
 WINDOW = 100
 #: Seconds in which a healed cluster answers every publish and every method.
 ANSWER_SECONDS = 60.0
-#: Seconds to wait for input that may not come.
+#: Seconds that a client waits for input that may never come.
 QUIET = 0.02
-#: Seconds until a client tries again what was refused.
+#: Seconds after which a client repeats a request that was refused.
 AGAIN = 0.1
 #: Seconds that a client waits for an answer before it gives up its connection; a node that is paused never answers.
 PATIENCE = 8.0
-#: A body of a few bytes, one that is kept beside the queue's index, and one of several reads.
+#: Sizes of bodies: a few bytes, one that is kept in the queue's index, and two that are not, the larger of which comes
+#: in several reads.
 SIZES = (16, 200, 5_000, 60_000)
 
 
@@ -71,7 +72,8 @@ class Worker(threading.Thread):
                 try:
                     self.work(node)
                 except (OSError, Refused, AssertionError, pika.exceptions.AMQPError) as error:
-                    # AssertionError: no answer in time. The answers that must come are counted by the publisher.
+                    # An AssertionError means that no answer came in time. Publishers check separately that the answers
+                    # which must come do.
                     text = f"{self.name} on {node}: {type(error).__name__} {error}"[:200]
                     if text != said:
                         self.ledger.note(text)
@@ -114,9 +116,9 @@ class Publisher(Worker):
                         waiting.append(self.publish(channel, node, Key(publisher, number)))
                 client.receive(0)
                 self.answers(client, channel, waiting, number)
-                # The clients share the machine with the nodes.
+                # Without a pause, the clients would take the processor time that the nodes need.
                 self.is_over.wait(self.pause)
-                # Now and then all answers are awaited, so that not every publish has others behind it.
+                # Sometimes wait for all answers, so that some publishes have none behind them.
                 while len(waiting) > (0 if self.chooser.random() < 0.3 else WINDOW) and not self.is_over.is_set():
                     client.receive(QUIET)
                     self.answers(client, channel, waiting, number)
@@ -138,7 +140,7 @@ class Publisher(Worker):
         return key
 
     def answers(self, client: Client, channel: Channel, waiting: deque[Key], number: int) -> None:
-        """Write down the acks and nacks that have arrived. `number` is that of the latest publish."""
+        """Record the acks and nacks that have arrived. `number` is that of the channel's latest publish."""
         for event in arrived(client, channel, m.BasicAck, m.BasicNack):
             method = event.method
             if method.delivery_tag > number:
@@ -155,21 +157,25 @@ class Publisher(Worker):
                 waiting.remove(key)
 
     def last_answers(self, client: Client, channel: Channel, node: str, waiting: deque[Key], number: int) -> None:
-        """The cluster has healed: every publish of this connection must be answered now (P7)."""
+        """Wait for the answer to every publish of this connection: the cluster has healed, so each must
+        come now (P7).
+        """
         deadline = time.monotonic() + ANSWER_SECONDS
         while waiting and not self.is_abandoned:
             if time.monotonic() > deadline:
                 raise self.ledger.unanswered(node, list(waiting), ANSWER_SECONDS)
             client.receive(QUIET)
             self.answers(client, channel, waiting, number)
-        # A second answer would come before this one.
+        # Close the channel and check once more: a wrong second answer to a publish would arrive before close-ok.
         with suppress(OSError, Refused, AssertionError):
             channel.close()
             self.answers(client, channel, waiting, number)
 
 
 class Consumer(Worker):
-    """Consumes from a few queues, a channel each, and acks, requeues or keeps what it is given."""
+    """Consumes from a few queues, each on a channel of its own, and acks, requeues or keeps the messages it
+    receives.
+    """
 
     def __init__(self, *args: object, queues: Sequence[str]) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
@@ -196,7 +202,7 @@ class Consumer(Worker):
 
 
 class Line:
-    """A channel that consumes from one queue, and tries again later if the queue is not there for it."""
+    """A channel that consumes from one queue, and consumes again later if the queue cannot be used now."""
 
     def __init__(self, consumer: Consumer, client: Client, node: str, queue: str) -> None:
         self.queue = queue
@@ -235,7 +241,7 @@ class Line:
                 self.queue, event.body, event.properties.correlation_id, event.method.redelivered
             )
         for _ in arrived(self.client, self.channel, m.BasicCancel):
-            # The queue's node has gone, and takes back what this channel has not settled.
+            # The node of the queue is gone, and the queue requeues what this channel has not settled.
             for copy in self.held.values():
                 self.reader.requeueing(copy)
             self.held.clear()
@@ -252,13 +258,13 @@ class Line:
                 self.reader.requeueing(copy)
                 self.channel.nack(tag)
         if self.tag and self.chooser.random() < 0.05:
-            # The queue answers this behind the acks of this channel.
+            # The queue answers a passive declare after it has handled the acks that this channel sent before.
             try:
                 self.channel.ready(self.queue)
             except Refused as refused:
                 if refused.is_connection_error:
                     raise
-                # The queue's node has gone; the error has ended the channel.
+                # The node of the queue is gone, and the error has closed the channel.
                 self.tag = ""
                 self.held.clear()
                 self.reader.ended()
@@ -280,7 +286,7 @@ class PikaConsumer(Worker):
         parameters.socket_timeout = parameters.stack_timeout = PATIENCE
         parameters.blocked_connection_timeout = PATIENCE
         parameters.connection_attempts = 1
-        # pika knows no other time limit for an answer than missed heartbeats.
+        # A missed heartbeat is pika's only time limit for an answer.
         parameters.heartbeat = 2
         connection = pika.BlockingConnection(parameters)
         try:

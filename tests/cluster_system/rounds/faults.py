@@ -9,9 +9,9 @@ from ..link_proxy import LinkProxies
 from ..nodes import Waited, wait_for
 from .rounds import Fault, Rounds
 
-#: Seconds of silence after which the others declare a node down, with room to spare. They wait for 2 s.
+#: Seconds of silence after which the other nodes have declared a node down: they do so after about 2 s.
 LONG = (3.0, 4.5)
-#: Seconds of silence that nobody notices.
+#: Seconds of silence that are too short for a node to be declared down.
 BRIEF = (0.1, 1.0)
 
 
@@ -23,7 +23,7 @@ def nothing(_rounds: Rounds) -> None:
 
 
 def kill_one(rounds: Rounds) -> None:
-    """SIGKILL, and a start on the same directory."""
+    """One node is killed, and started again on the same directory."""
     name = rounds.another()
     rounds.disturb(f"kill {name}")
     rounds.nodes.kill(name)
@@ -31,14 +31,14 @@ def kill_one(rounds: Rounds) -> None:
 
 
 def kill_all(rounds: Rounds) -> None:
-    """All nodes at once, as in a power cut, except that the kernel keeps what was written."""
+    """All nodes are killed at once, as in a power cut, except that the kernel keeps what was written."""
     rounds.disturb("kill all nodes")
     for name in rounds.nodes.names:
         rounds.nodes.kill(name)
 
 
 def kill_two(rounds: Rounds) -> None:
-    """Two nodes at once: of three nodes no majority is left."""
+    """Two of three nodes are killed at once, so the third has no majority."""
     names = rounds.chooser.sample(rounds.nodes.names, 2)
     rounds.disturb(f"kill {' and '.join(names)}")
     for name in names:
@@ -48,7 +48,7 @@ def kill_two(rounds: Rounds) -> None:
 
 
 def kill_and_start_at_once(rounds: Rounds) -> None:
-    """The node is there again before the others have noticed that it was gone."""
+    """A node is killed and runs again before the others have noticed that it was gone."""
     name = rounds.another()
     rounds.disturb(f"kill and start {name}")
     rounds.nodes.kill(name)
@@ -82,7 +82,7 @@ def wipe_one(rounds: Rounds) -> None:
 
 
 def stop_one(rounds: Rounds) -> None:
-    """SIGTERM, and a start on the same directory."""
+    """A node is stopped by SIGTERM, and started again on the same directory."""
     name = rounds.another()
     rounds.disturb(f"stop {name}")
     rounds.nodes.stop_node(name)
@@ -90,12 +90,12 @@ def stop_one(rounds: Rounds) -> None:
 
 
 def pause_briefly(rounds: Rounds) -> None:
-    """SIGSTOP for less than anybody notices."""
+    """A node is paused for so short a time that no other node notices."""
     _pause(rounds, rounds.chooser.uniform(*BRIEF))
 
 
 def pause_long(rounds: Rounds) -> None:
-    """SIGSTOP for longer than the others wait for a node, so that they declare it down."""
+    """A node is paused for longer than the others wait for it, so that they declare it down."""
     _pause(rounds, rounds.chooser.uniform(*LONG))
 
 
@@ -111,7 +111,7 @@ def _pause(rounds: Rounds, seconds: float) -> None:
 
 
 def isolate_one(rounds: Rounds) -> None:
-    """A node is cut off from all others for so long that it has no lease and is declared down."""
+    """A node is cut off from all others for so long that its lease ends and it is declared down."""
     name = rounds.another()
     rounds.disturb(f"isolate {name}")
     _proxies(rounds).isolate(name)
@@ -120,7 +120,7 @@ def isolate_one(rounds: Rounds) -> None:
 
 
 def cut_briefly(rounds: Rounds) -> None:
-    """Two nodes do not hear each other for less than anybody notices."""
+    """The network between two nodes is cut for so short a time that neither counts the other as lost."""
     a, b = rounds.chooser.sample(rounds.nodes.names, 2)
     rounds.disturb(f"cut {a} from {b} briefly")
     _proxies(rounds).cut(a, b)
@@ -128,7 +128,7 @@ def cut_briefly(rounds: Rounds) -> None:
 
 
 def cut_two(rounds: Rounds) -> None:
-    """Two nodes do not hear each other, while both hear the third one."""
+    """The network between two nodes is cut, while both still reach the third one."""
     a, b = rounds.chooser.sample(rounds.nodes.names, 2)
     rounds.disturb(f"cut {a} from {b}")
     _proxies(rounds).cut(a, b)
@@ -136,7 +136,7 @@ def cut_two(rounds: Rounds) -> None:
 
 
 def mute_one(rounds: Rounds) -> None:
-    """A node hears all others and is heard by none."""
+    """What a node sends reaches no other node, while it receives what they send."""
     name = rounds.another()
     rounds.disturb(f"mute {name}")
     for other in rounds.nodes.names:
@@ -146,7 +146,7 @@ def mute_one(rounds: Rounds) -> None:
 
 
 def part_all(rounds: Rounds) -> None:
-    """No node hears another: nobody has a majority."""
+    """No node reaches another, so none has a majority."""
     rounds.disturb("part all nodes")
     for name in rounds.nodes.names:
         _proxies(rounds).isolate(name)
@@ -164,7 +164,7 @@ def reset_connections(rounds: Rounds) -> None:
 
 
 def slow_network(rounds: Rounds) -> None:
-    """What two nodes send each other takes a tenth of a second, in one direction ten times as long to arrive."""
+    """What one of two nodes sends the other takes 0.1 s to arrive, and what comes back 0.01 s."""
     a, b = rounds.chooser.sample(rounds.nodes.names, 2)
     rounds.disturb(f"slow {a} and {b}")
     _proxies(rounds).slow(a, b, delay=0.1)
@@ -178,7 +178,7 @@ def _proxies(rounds: Rounds) -> LinkProxies:
 
 
 PROCESSES: Sequence[Fault] = (nothing, pause_briefly, kill_one, stop_one, kill_and_start_at_once, pause_long, kill_all)
-#: For several nodes whose queues are mirrored.
+#: Faults that lose messages of queues without mirrors, so they are for clusters that mirror all queues.
 REPLICAS: Sequence[Fault] = (kill_two, wipe_one)
 NETWORK: Sequence[Fault] = (
     cut_briefly,

@@ -1,8 +1,8 @@
 """Rounds of faults against nodes while clients work, and the checks after each.
 
-A round: clients work for a moment, something happens to the nodes or the network, clients go on, everything is healed.
-Then all nodes must serve again, every publish must be answered, the queues are drained, and the ledger is compared. All
-choices follow from the seed, except how the threads interleave.
+A round: clients work for a moment, a fault happens to the nodes or the network, the clients go on, and everything is
+healed. Then all nodes must serve again, every publish must be answered, the queues are drained, and the ledger is
+compared. All choices follow from the seed, except how the threads interleave.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from ..nodes import LOOK_SECONDS, READY_SECONDS, Nodes, Waited, wait_for
 from .clients import ANSWER_SECONDS, BINDINGS, Consumer, Declarer, Looker, PikaConsumer, Publisher, Worker, arrived
 
 FANOUT = "ledger.fanout"
-#: Queues that have their home on each node.
+#: How many queues have their home on each node.
 QUEUES_A_NODE = 2
-#: Unacknowledged messages of a queue that is drained.
+#: The prefetch of the consumer that drains a queue.
 DRAIN_PREFETCH = 1_000
-#: The arguments of a consumer that a failover cancels.
+#: The argument of a consumer that the broker cancels when its queue gets another master.
 CANCELLED_BY_FAILOVER = {"x-cancel-on-ha-failover": True}
-#: How often a check is made if nodes cannot be reached.
+#: How often a check is tried, if nodes cannot be reached.
 ATTEMPTS = 3
-#: Seconds in which the clients of a round end once they are asked to.
+#: Seconds in which the clients of a round must end after they were asked to.
 END_SECONDS = ANSWER_SECONDS + 60.0
-#: The same after a failure, when they need no answers any more.
+#: The same after a failure, when the clients wait for no answers.
 ABANDON_SECONDS = 60.0
 
 Fault = Callable[["Rounds"], None]
 
 
 class HomeDown(Violation):
-    """A node says that the home of a queue is down."""
+    """A node answers that the home of a queue is down."""
 
 
 class Rounds:
-    """Everything that is done to `nodes`, which run.
+    """Runs rounds of faults against `nodes`, which run already.
 
-    `seconds` is how long clients work before a fault and how long most faults last. `pause` is what they wait between
-    two bursts of messages or two queues. With a short one, they and the nodes use all the time of a machine.
+    `seconds` is how long clients work before a fault and how long most faults last. `pause` is how long clients wait
+    between two bursts of messages or two queues. With a short one, they and the nodes use all processors of a machine.
     """
 
     def __init__(self, nodes: Nodes, ledger: Ledger, seed: int, seconds: float = 0.5, pause: float = 0.02) -> None:
@@ -57,7 +57,7 @@ class Rounds:
         self.workers: list[Worker] = []
 
     def declare(self) -> None:
-        """Declare the queues that are published to: some through each node, where they then have their home."""
+        """Declare the queues that are published to, some through each node, which becomes their home."""
         names = self.nodes.names
         for number, name in enumerate(names):
             client = Client(self.nodes[name].url, timeout=READY_SECONDS)
@@ -89,7 +89,9 @@ class Rounds:
 
     @contextmanager
     def clients(self) -> Iterator[None]:
-        """Clients work inside. They end when the block does, and a violation that one of them found is raised."""
+        """Run clients during the `with` block, and end them after it. A violation that one of them has
+        found is raised.
+        """
         self.workers = [*self._new_workers()]
         for worker in self.workers:
             worker.start()
@@ -98,7 +100,7 @@ class Rounds:
         except BaseException:
             for worker in self.workers:
                 worker.abandon()
-            # Clients may wait for an answer that no node can give meanwhile.
+            # A client may be waiting for an answer that no node can give while the fault lasts.
             self.nodes.heal()
             self._join_workers(ABANDON_SECONDS)
             raise
@@ -131,21 +133,21 @@ class Rounds:
     # -- faults and their end ---
 
     def another(self) -> str:
-        """A node, drawn."""
+        """A node, chosen at random."""
         return self.chooser.choice(self.nodes.names)
 
     def disturb(self, what: str) -> None:
-        """A fault is about to begin. From now on acks that were sent may not reach a queue."""
+        """Record that a fault is about to begin: from now on, acks that were sent may not have reached their queue."""
         self.ledger.note(what)
         self.ledger.acks_may_be_lost()
 
     def wait(self, least: float = 0.0) -> None:
-        """Let a fault last."""
+        """Wait while a fault lasts."""
         time.sleep(max(least, self.chooser.uniform(0.5, 1.5) * self.seconds))
         self.ledger.raise_violation()
 
     def heal(self) -> None:
-        """Let everything pass and run again, start the nodes that do not run, and wait until the cluster is whole."""
+        """End cuts and pauses, start the nodes that do not run, and wait until the cluster is whole."""
         self.ledger.together()
         self.nodes.heal()
         for node in self.nodes:
@@ -155,10 +157,10 @@ class Rounds:
         self.wait_whole()
 
     def wait_whole(self) -> None:
-        """Wait until each node has all queues, they answer, and the cluster counts the node as up.
+        """Wait until each node knows all queues, they answer, and the cluster counts the node as up.
 
-        A node that was cut off answers passive declares from what it has, and begins another run as soon as it learns
-        that the others have declared it down. It answers other declares only while it has a lease.
+        A node that was cut off answers passive declares from its own metadata until it learns that the others have
+        declared it down, and then begins another run. It answers other declares only while it has a lease.
         """
         for node in self.nodes:
             missing: list[str] = []
@@ -190,7 +192,7 @@ class Rounds:
     # -- checks ---
 
     def check(self) -> None:
-        """The clients have ended: drain each queue through some node, and compare everything with the ledger."""
+        """After the clients have ended: drain each queue through some node, and compare everything with the ledger."""
         drained = {}
         for number, queue in enumerate(self.queues):
             node = self.nodes.names[(number + self.chooser.randrange(len(self.nodes))) % len(self.nodes)]
@@ -204,7 +206,9 @@ class Rounds:
         self.ledger.note("held: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
 
     def _repeat(self, check: Callable[[], None]) -> None:
-        """Make a check, and again if a node could not be reached: on a machine that is too busy it loses its lease."""
+        """Make a check, and repeat it if a node could not be reached, because on a busy machine a node may lose its
+        lease.
+        """
         for left in reversed(range(ATTEMPTS)):
             try:
                 check()
@@ -216,10 +220,10 @@ class Rounds:
                 self.wait_whole()
 
     def _drain(self, queue: str, node: str, taken: list[Copy], again: set[Copy]) -> None:
-        """Take everything out of the queue and ack it.
+        """Take all messages out of the queue and ack them.
 
-        The queue may fail over meanwhile, or the node end the connection. Acks that were sent may be lost then, so what
-        was `taken` may come `again`.
+        The queue may fail over meanwhile, or the node may close the connection. Acks that were sent may be lost then,
+        so the messages in `taken` may come `again`.
         """
         again.update(taken)
         client = Client(self.nodes[node].url, timeout=READY_SECONDS)
@@ -229,7 +233,7 @@ class Rounds:
             channel.qos(DRAIN_PREFETCH)
             channel.consume(queue, arguments=CANCELLED_BY_FAILOVER)
             deadline = time.monotonic() + READY_SECONDS
-            # Channels of clients that have gone give back what they held, and the queue does that by and by.
+            # A queue requeues the messages of channels that have ended only after a while.
             while not self._is_empty(channel, queue):
                 if time.monotonic() > deadline:
                     raise Waited(f"waited {READY_SECONDS:.0f} s for {queue} to be empty; {len(taken)} were taken out")
@@ -255,7 +259,7 @@ class Rounds:
     def _is_empty(self, channel: Channel, queue: str) -> bool:
         """Whether no message is left in the queue or has arrived here, and no other channel consumes from it."""
         declared = channel.declare(queue, passive=True)
-        # What the queue has delivered before it answered is here.
+        # The queue answers a declare after its earlier deliveries, so all of them are in `pending` now.
         return not declared.message_count and declared.consumer_count == 1 and not channel.pending
 
     def _check_queues(self) -> None:

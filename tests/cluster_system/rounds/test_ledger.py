@@ -1,4 +1,4 @@
-"""The ledger finds each kind of broken promise; otherwise a run without a violation would prove nothing."""
+"""The ledger finds each kind of broken promise. If it did not, a run without a violation would prove nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def story():
 
 
 def test_a_run_without_a_fault_holds(story):
-    """Messages that are acked, requeued, left, refused and unanswered are all accounted for."""
+    """A run in which messages are acked, requeued, left in the queue, refused or never answered breaks no promise."""
     story.publish(1, 2, 3)
     story.settle(1)
     story.reader.requeueing(story.deliver(2))
@@ -87,7 +87,7 @@ def test_a_message_with_the_properties_of_another_is_found(story):
 
 
 def test_a_doubled_message_is_found(story):
-    """On the channel that holds the message, and in a drained queue."""
+    """A message that is in its queue twice is found on the channel that holds it, and when the queue is drained."""
     story.publish(1)
     copy = story.deliver(1)
     with pytest.raises(Violation, match="had not settled it"):
@@ -113,7 +113,9 @@ def test_a_wrong_order_is_found_unless_it_is_redelivered(story):
 
 
 def test_an_acked_message_comes_again_only_after_a_fault(story):
-    """A node that fails may not have had the ack, or not have written it."""
+    """An acked message that comes again is a violation, unless a node has failed: that node may not have received the
+    ack, or not have written it.
+    """
     story.publish(1)
     story.settle(1)
     other = story.ledger.reader("d")
@@ -136,7 +138,9 @@ def test_missing_answers_are_counted_by_queue(story):
 
 
 def test_a_confirm_without_majority_is_found(story, monkeypatch):
-    """Only of what was sent after the lease; what was sent before may be confirmed late."""
+    """A confirm without a majority is a violation if its publish was sent after the lease had ended; a publish that was
+    sent before may be confirmed late.
+    """
     story.publish(1, confirm=False)
     story.ledger.alone(["a"])
     story.publish(2, confirm=False)
@@ -173,7 +177,9 @@ def test_a_declared_queue_must_be_on_every_node(story):
 
 
 def test_a_binding_must_be_on_every_node(story):
-    """Unless a node has failed: the queue may be on that one."""
+    """A binding that a node does not route by is a violation, unless a node has failed, which may be the home of the
+    queue.
+    """
     story.ledger.bound("q", "b", True)
     with pytest.raises(Violation, match=r"b does not know the binding of q"):
         story.ledger.bound("q", "b", False)

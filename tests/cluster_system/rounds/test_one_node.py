@@ -1,4 +1,4 @@
-"""The rounds against one node, which has no cluster: they find nothing, and they find each planted fault."""
+"""The rounds find nothing wrong with one healthy node, and find each planted fault."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ SEED = 1
 
 
 def run(tmp_path, faults: list[Fault], fault: str = "", work: Sequence[str] = ()) -> None:
-    """A round for each fault, and more without one until each kind of work was done more than 20 times."""
+    """Run a round for each of `faults` on a node that the code `fault` has made faulty. Then run rounds without a fault
+    until each kind of `work` was done more than 20 times.
+    """
     with (tmp_path / "account").open("w") as account, single_warren(tmp_path, fault) as nodes:
         ledger = Ledger(account)
         nodes.start()
@@ -28,12 +30,14 @@ def run(tmp_path, faults: list[Fault], fault: str = "", work: Sequence[str] = ()
 
 
 def test_a_node_that_is_paused_killed_and_stopped_keeps_its_promises(tmp_path):
-    """No promise is broken, and the clients did enough to notice."""
+    """A node that is paused, killed and stopped breaks no promise, and the clients did enough work to
+    notice if it did.
+    """
     work = ("confirmed", "delivered", "acked", "declared", "deleted", "looked up")
     run(tmp_path, [nothing, pause_briefly, kill_one, stop_one], work=work)
 
 
-#: Python code that makes a node faulty, and the violation that the ledger must find.
+#: Python code that makes a node faulty, and the violation that the ledger must then find.
 FAULTS = {
     "every 50th confirm is lost": (
         r"has not answered \d+ publishes .*P7",
@@ -72,7 +76,7 @@ VariableQueue.publish = twice
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(tmp_path, monkeypatch, fault):
-    """Without any trouble from outside: the node alone breaks its promises."""
+    """A node that breaks a promise by itself is found out, without a fault from outside."""
     monkeypatch.setattr(clients, "ANSWER_SECONDS", 3.0)
     found, code = FAULTS[fault]
     with pytest.raises(Violation, match=found):

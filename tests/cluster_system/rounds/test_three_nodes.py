@@ -1,6 +1,6 @@
-"""Three nodes as processes are one broker, whatever happens to one of them or to the network between them.
+"""Three nodes, each a process, work as one broker, whatever happens to one of them or to the network between them.
 
-`python -m warren.bench.rounds` does the same with every kind of fault and for as long as one likes.
+`python -m warren.bench.rounds` does the same with every kind of fault and for any length of time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SEED = 1
 
 
 def test_a_cluster_keeps_its_promises(tmp_path):
-    """Clients of every node use queues of every node meanwhile. After each fault everything is as it was.
+    """Clients of every node use queues of every node while faults happen, and all promises are kept.
 
     On a failure `tmp_path` keeps the account, and the log and the data of each node.
     """
@@ -24,7 +24,8 @@ def test_a_cluster_keeps_its_promises(tmp_path):
         rounds = Rounds(nodes, ledger, SEED, seconds=0.3, pause=0.1)
         rounds.declare()
         rounds.run([nothing, kill_one, reset_connections, isolate_one])
-        # On a busy machine the clients may have done too little to notice a broken promise.
+        # Go on until the clients have done enough work to notice a broken promise, which takes longer on a busy
+        # machine.
         work = ("confirmed", "delivered", "acked", "drained", "declared", "deleted", "looked up")
         while min(ledger.counts[done] for done in work) <= 20:
             rounds.run([nothing])
