@@ -1,4 +1,4 @@
-"""A node's part in the consensus on a real disk: what a `Ready` writes is what the node starts with again."""
+"""A node's consensus on a real disk: a node starts again with exactly what a `Ready` wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warren.store.data_dir.metadata_store import Change, MetadataStore
 
 
 class Node:
-    """A core and its store; each command puts a row of its own name."""
+    """A consensus core and its store; each command puts a row with its own name."""
 
     def __init__(self, path: str, name: str, members: RaftMembers) -> None:
         self.path, self.name = path, name
@@ -29,7 +29,7 @@ class Node:
         self.compacted = None
 
     def write(self) -> list:
-        """Write whatever there is to write; return what may be sent then."""
+        """Write everything that waits to be written, and return the messages that may be sent after that."""
         answers = []
         while (ready := self.raft.ready()) is not None:
             rows = [] if ready.snapshot is None else list(ready.snapshot.state)
@@ -44,7 +44,7 @@ class Node:
         return sorted(row.key[0] for row in self.store.load()["queues"])
 
     def kill(self) -> None:
-        """The process is gone; what it did not write is lost."""
+        """End the process; what was not written is lost."""
         self.store.close()
         self.open(MetadataStore(self.path))
 
@@ -147,7 +147,9 @@ def test_a_snapshot_replaces_rows_and_log(make):
 
 
 def test_a_snapshot_that_is_late_takes_no_entries_back(make):
-    """The member has not heard yet that its entries are committed, and has answered for them."""
+    """A snapshot that arrives late removes no entries for which the member has answered, although it does not know yet
+    that they are committed.
+    """
     leader, member = make("a"), make("b", "a", "b")
     leader.raft.tick()
     leader.write()

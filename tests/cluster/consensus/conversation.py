@@ -1,7 +1,7 @@
 """The interpreter of scenarios: commands to a `World`, and what follows from each.
 
-A scenario is a text of blocks. The first line of a block is the command after `> `; the lines under it are what it
-brings about. `#` begins a comment.
+A scenario is a text of blocks. The first line of a block is the command after `> `; the lines under it are what the
+command leads to. `#` begins a comment.
 
     nodes a b c [learners d] [witnesses c] [strangers e]    begin; a stranger is no member yet
     pass 20                 all nodes tick so often, and messages and writes wait
@@ -17,7 +17,7 @@ brings about. `#` begins a comment.
     crash a [written]       a is down; what it was writing is lost, or on the disk
     start a                 a runs again
     propose a text          a command for the log
-    bulk a                  a command that is too large for one append with another one
+    bulk a                  a command so large that an append has no room for a second one
     learner a d, voter a d, witness a d, remove a d         a change of the members, asked of a
     transfer a [b]          a hands leadership over
     barrier a 1             a barrier with this number
@@ -40,7 +40,7 @@ from .world import ProposalRefused, World
 
 
 def played(text: str) -> str:
-    """The scenario with what really follows from each command."""
+    """Play the commands of the scenario, and return it with the lines that really follow from each."""
     worlds: list[World] = []
     told: list[str] = []
 
@@ -77,7 +77,7 @@ def _world(words: list[str], told: list[str]) -> World:
     names = [*members.everyone, *groups["strangers"]]
     return World(
         members,
-        # The earlier a node is named, the less patient it is.
+        # Election timeouts grow in the order of the names, so the node named first begins an election first.
         lambda name, low, high: min(low + 3 * names.index(name), high),
         told.append,
         tuple(groups["strangers"]),
@@ -95,7 +95,7 @@ def _tick(world: World, name: str, count: str = "1") -> None:
 
 
 def _taken(world: World, ends: tuple[str, ...]) -> Iterator[m.ConsensusMessage]:
-    """Take what is in flight now, not what follows from it."""
+    """Take out the messages that are in flight now. Messages that they cause stay in flight."""
     taken = [message for message in world.in_flight if not ends or (message.sender, message.to) == ends]
     world.in_flight = [message for message in world.in_flight if message not in taken]
     return iter(taken)
@@ -221,7 +221,7 @@ _COMMANDS = {
 
 
 def _entry(entry: Entry) -> str:
-    """index@term and what it is."""
+    """The entry as `index@term` and its content."""
     what = {EMPTY: "-", COMMAND: entry.data[:20].decode(errors="replace"), MEMBERS: ""}[entry.kind]
     if entry.kind == MEMBERS:
         what = _members(RaftMembers.unpacked(entry.data))

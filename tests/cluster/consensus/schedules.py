@@ -1,6 +1,7 @@
 """Random schedules of a `World`: steps that lose, double, delay and reorder messages, and crash nodes.
 
-A schedule is a seed; the seed gives the kind of world and every step. `run` returns what went wrong, if anything did.
+A seed decides the whole schedule, from the nodes of its world to every step. `run` returns the failure, if there was
+one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Failure(NamedTuple):
 
 
 class Schedule:
-    """One run: its world, and the steps that may be drawn."""
+    """One schedule: its world, its steps, and how often each step is taken."""
 
     def __init__(self, seed: int, is_told: bool = False) -> None:
         self.random = random.Random(seed)
@@ -51,7 +52,8 @@ class Schedule:
         )
         self.names = list(self.world.nodes)
         self.serial = 0
-        #: Half of the schedules have nodes whose clocks go alike.
+        #: Whether all nodes tick together, as in half of the schedules; only then does the world check the law of
+        #: contact.
         self.is_in_step = self.random.random() < 0.5
         self.loss = self.random.choice([0, 0, 0.1, 0.3])
         #: How often a message overtakes those before it.
@@ -60,8 +62,8 @@ class Schedule:
         self.steps = 0
 
     def run(self) -> None:
-        """Let the nodes elect somebody, or not; take steps; then lose nothing any more. Raises Violation and others."""
-        # Half of the schedules have appends of one entry each.
+        """Elect a leader or not, take steps, and then repair everything. Raises Violation if a law is broken."""
+        # In half of the schedules an append has only one entry.
         with mock.patch.object(leader, "APPEND_BYTES", self.random.choice([1, leader.APPEND_BYTES])):
             if self.random.random() < 0.7:
                 self.world.heal(25)
@@ -79,7 +81,7 @@ class Schedule:
         chosen(self)
 
     def message(self) -> None:
-        """One message arrives, arrives twice, or is lost; or one write ends."""
+        """One message arrives, arrives twice, or is lost; or one node finishes a write."""
         world, draw = self.world, self.random
         if not world.in_flight:
             return
@@ -96,7 +98,7 @@ class Schedule:
         return [name for name in self.names if self.world.nodes[name].raft is not None]
 
     def asked(self) -> str | None:
-        """Whom a client asks: mostly the leader."""
+        """The node that a client asks, which mostly is the leader; None if no node runs."""
         leader = self.world.leader()
         live = self.live()
         if leader is not None and self.random.random() < 0.9:
@@ -122,7 +124,7 @@ class Schedule:
             self.write()
 
     def settle(self) -> None:
-        """Time passes, and everything arrives that is not cut off."""
+        """Time passes, and all messages arrive except those of cut connections."""
         if not self.is_in_step:
             return self.tick()
         for _ in range(self.random.randint(5, 30)):
@@ -130,7 +132,7 @@ class Schedule:
             self.world.run()
 
     def wait_long(self) -> None:
-        """One node, or all, wait until an election is due."""
+        """So much time passes for one node, or for all, that an election is due."""
         if self.is_in_step:
             for _ in range(self.random.randint(10, 45)):
                 self.world.tick_all()
@@ -140,7 +142,7 @@ class Schedule:
                 self.world.tick(name)
 
     def quiet(self) -> None:
-        """Everything arrives and is written."""
+        """All messages arrive and all writes finish."""
         self.world.run()
 
     def propose(self) -> None:
@@ -189,7 +191,7 @@ class Schedule:
                 self.pass_time(name, HEARD_TICKS)
 
     def isolate_leader(self) -> None:
-        """The leader is cut off and does not know it yet; clients still ask it."""
+        """Cut the leader off. It does not know it yet, and clients still propose to it."""
         leader = self.world.leader()
         if leader is not None:
             others = [name for name in self.names if name != leader.name]
@@ -215,8 +217,8 @@ class Schedule:
             self.world.finish_write(name)
 
     def reign(self) -> None:
-        """Some nodes, cut off from the others, may elect one of them. Little of what that one sends is received, and it
-        may crash.
+        """Cut a random majority off, and let one of its nodes try to become leader there. A few of that node's messages
+        are received, and it may crash.
         """
         if self.is_in_step:
             return self.isolate_leader()
@@ -249,7 +251,7 @@ class Schedule:
             world.cut.clear()
 
     def arrive(self, group: set[str], kinds: tuple[type, ...]) -> None:
-        """All messages of these kinds between these nodes arrive, and what follows from them."""
+        """Deliver all messages of these kinds between these nodes, and those that they cause."""
         world = self.world
         while True:
             at = (
@@ -273,7 +275,7 @@ class Schedule:
                 self.world.start(name)
 
     def cut(self) -> None:
-        """A node, a connection, or one direction of it, is cut off."""
+        """Cut off a node, one connection, or one direction of a connection."""
         one = self.random.choice(self.names)
         others = [name for name in self.names if name != one]
         other = self.random.choice(others)
@@ -285,7 +287,7 @@ class Schedule:
         self.world.cut.clear()
 
     def lose_everything(self) -> None:
-        """All connections break: what is in flight is lost, and leaders learn of it."""
+        """All connections break: messages in flight are lost, and the leader learns that."""
         lost, self.world.in_flight = self.world.in_flight, []
         for message in lost:
             self.world.lose(message)
@@ -309,7 +311,9 @@ class Schedule:
     # -- the end ---
 
     def settle_down(self) -> None:
-        """Nothing is lost any more: a leader is elected, a command is committed, and all members apply the same."""
+        """Repair everything. Then a leader must be elected, a command committed, and all members must apply
+        the same.
+        """
         world = self.world
         self.told("-- nothing is lost any more")
         world.heal(100)
@@ -333,7 +337,7 @@ class Schedule:
                 raise Violation(f"{name} has another state than {leader.name} though nothing was lost for long")
 
 
-#: Each step, and how often it is taken: by any schedule, by those of elections, crashes, members, networks.
+#: Each step, and how often a schedule takes it: any schedule, and one about elections, crashes, members or networks.
 _TABLE = [
     (Schedule.write, 20, 10, 10, 10, 5),
     (Schedule.tick, 20, 5, 10, 10, 5),
@@ -360,7 +364,7 @@ PROFILES = [list(weights) for weights in zip(*(weights for _, *weights in _TABLE
 
 
 def run(seed: int) -> Failure | None:
-    """Run the schedule of this seed."""
+    """Run the schedule of this seed, and return its failure, if it has one."""
     schedule = Schedule(seed)
     try:
         schedule.run()
@@ -370,7 +374,7 @@ def run(seed: int) -> Failure | None:
 
 
 def told(seed: int) -> list[str]:
-    """The story of the schedule of this seed, up to where it fails."""
+    """The story of this seed's schedule, up to its failure."""
     schedule = Schedule(seed, is_told=True)
     try:
         schedule.run()

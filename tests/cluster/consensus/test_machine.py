@@ -1,4 +1,4 @@
-"""The laws of Raft under a network and disks that Hypothesis decides; a failure shrinks to its few steps."""
+"""The laws of Raft hold whatever Hypothesis has the network and the disks do; it shrinks a failure to few steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ names = st.sampled_from(NAMES)
 
 
 class Machine(RuleBasedStateMachine):
-    """Four nodes, three of which vote at first."""
+    """Four nodes, of which three are voters at first."""
 
     @initialize(patience=st.permutations(range(4)), is_led=st.booleans())
     def begin(self, patience, is_led):
@@ -119,7 +119,7 @@ class Machine(RuleBasedStateMachine):
                 pass
 
     def teardown(self):
-        """The laws hold while everything is repaired, and afterwards the nodes agree."""
+        """After the steps everything is repaired. The laws hold meanwhile, and at the end the nodes agree."""
         if hasattr(self, "world"):
             self.world.heal(60)
 

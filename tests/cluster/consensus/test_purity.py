@@ -5,12 +5,12 @@ from pathlib import Path
 
 import warren.cluster.consensus as room
 
-#: The modules of the standard library and of others that the core may use: they compute.
+#: Modules that the core may import, because they only compute.
 COMPUTING = {"__future__", "collections", "collections.abc", "enum", "typing", "msgpack"}
 
 
 def imported(path: Path) -> set[str]:
-    """The modules that a file imports, those of warren with the dots of a relative import."""
+    """The modules that a file imports, warren's own as relative imports with their dots."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -10,9 +10,9 @@ from .conversation import played
 from .mutants import MUTANTS
 from .world import Violation
 
-#: Schedules within which a bug must be found.
+#: How many schedules a search takes at most to find a bug.
 MOST = 2_000
-#: The first seed for bugs that lower seeds do not find; skipping those saves time.
+#: The first seed of the search for a bug that needs many schedules; lower seeds do not find it, and take time.
 FIRST = {
     "barrier_by_old_contact": 340,
     "change_while_one_is_uncommitted": 780,
@@ -21,7 +21,7 @@ FIRST = {
     "two_voters_commit_like_one": 430,
     "vote_before_it_is_on_disk": 1_600,
 }
-#: Bugs that take a story longer than random steps find within seconds: the scenario that differs with the bug.
+#: Bugs that random steps do not find within seconds. For each, the scenario that must come out differently with it.
 BY_SCENARIO = {
     "earlier_term_committed_by_counting": "entry_of_an_earlier_term_is_not_counted",
     "forgets_its_leader_in_a_crash": "voter_that_starts_again_keeps_its_leader",

@@ -1,4 +1,4 @@
-"""Elections on disks that take long for a write."""
+"""An election succeeds on disks whose writes take long."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from warren.cluster.consensus.membership import RaftMembers
 
 from .world import World
 
-#: An election waits for two writes one after the other: the candidate's, and then the voter's.
+#: How many ticks a write takes. An election waits for two writes in a row: the candidate's, and then the voter's.
 WRITE_TICKS = 8
 
 
 def pass_time(world: World, ticks: int) -> None:
-    """Deliver all messages at once, but let each write take `WRITE_TICKS`."""
+    """Let time pass, in which messages arrive at once and each write takes `WRITE_TICKS`."""
     began: dict[str, tuple[object, int]] = {}
     for _ in range(ticks):
         world.tick_all()

@@ -1,14 +1,14 @@
-"""`World`: a few nodes that agree by `Raft`, with disks and a network that lose what they may, and a law-book.
+"""`World`: a few nodes that agree by `Raft`, with disks and a network that may lose data, and laws that must hold.
 
 Nothing happens by itself: a test ticks nodes, delivers or loses messages, ends writes, crashes and restarts nodes. The
-disk of a node takes a `Ready` as a whole, when the test says so; a crash before loses it. After every step of a node
-the laws are checked:
+disk of a node writes a `Ready` as a whole when the test says so; a crash before that loses it. After every step of a
+node the laws are checked:
 
 - *Election safety*: no term has two leaders.
 - *Log matching*: entries of one index and term are equal, and so are all before them.
 - *Leader completeness*: a leader has every entry that any node has ever committed.
 - *State machine safety*: all nodes apply the same entry at the same index.
-- *Barriers*: what was committed anywhere when a barrier was asked is below the answer.
+- *Barriers*: the answer to a barrier is not below an entry that was committed anywhere when the barrier was asked.
 - *Contact*: a majority that has answered a leader elects no other within `HEARD_TICKS` after it was asked, unless this
   leader handed over. Leases rest on it. Worlds check it as long as all nodes tick together and no node has given up a
   leader because of its connection.
@@ -28,12 +28,12 @@ from warren.cluster.consensus.log import COMMAND, Entry, Mark, RaftLog
 from warren.cluster.consensus.membership import RaftMembers
 from warren.cluster.consensus.messages import ConsensusMessage, Snapshot, TimeoutNow
 
-#: Messages that a few nodes may cause without a tick.
+#: How many messages a few nodes may send without a tick; more means that they answer each other endlessly.
 MOST_MESSAGES = 3_000
 
 
 class Violation(AssertionError):
-    """The nodes have broken a law of the module."""
+    """The nodes have broken one of the laws that the module's docstring lists."""
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Node:
         self.writing: Ready | None = None
         self.started = 0
         self.role: tuple[RaftRole, int] | None = None
-        #: The term of an election that its leader wanted.
+        #: The term of an election that began because its leader handed over, which the law of contact allows.
         self.urged = 0
 
     @property
@@ -85,7 +85,9 @@ class Node:
 
 
 class World:
-    """See the module. `draw` decides when the elections of a node begin; `told` gets a line for whatever happens."""
+    """A world of nodes, as the module describes it. `draw` decides when the elections of a node begin; `told` gets a
+    line for every event.
+    """
 
     def __init__(
         self,
@@ -98,19 +100,19 @@ class World:
         self.told = told
         self.nodes: dict[str, Node] = {}
         self.in_flight: list[ConsensusMessage] = []
-        #: Messages that a test has put aside.
+        #: Messages that a test has held back with `delay`.
         self.delayed: list[ConsensusMessage] = []
-        #: Pairs of nodes whose messages are lost: from, to.
+        #: Pairs (sender, receiver) whose messages are lost.
         self.cut: set[tuple[str, str]] = set()
         self.now = 0
-        #: Whether the law of contact holds: all nodes have always ticked together, and nobody gave up a leader.
+        #: Whether the law of contact is checked: so far all nodes have ticked together, and no node gave up its leader.
         self.is_in_step = True
         self.leaders: dict[int, str] = {}
         self.history: dict[int, Entry] = {}
         self._known: dict[tuple[int, int], tuple[Entry, int]] = {}
         self._barriers: dict[int, int] = {}
         self.passed: dict[int, int] = {}
-        #: The tick of the latest contact of each node that has led.
+        #: For each node that has led, the tick of its latest contact with a majority.
         self._contacts: dict[str, int] = {}
         for name in members.everyone:
             self.nodes[name] = Node(name, Disk(Ballot(0, None), Mark(0, 0, members)))
@@ -132,7 +134,7 @@ class World:
         self.settle(node)
 
     def crash(self, name: str, is_written: bool = False) -> None:
-        """The node crashes. The write in progress is on the disk or not, as chosen."""
+        """The node crashes. Its write in progress is on the disk afterwards if `is_written`, and otherwise lost."""
         node = self.nodes[name]
         if is_written and node.writing is not None:
             self._write(node)
@@ -157,7 +159,7 @@ class World:
         self.settle(node)
 
     def deliver(self, message: ConsensusMessage) -> None:
-        """The message, which was taken out of `in_flight`, arrives unless its receiver is down."""
+        """The message, which the caller took out of `in_flight`, arrives unless its receiver is down."""
         node = self.nodes[message.to]
         if node.raft is not None and (message.sender, message.to) not in self.cut:
             node.raft.step(message)
@@ -168,7 +170,7 @@ class World:
             self.lose(message)
 
     def lose(self, message: ConsensusMessage) -> None:
-        """The message is lost. Whoever sends a snapshot learns that it did not arrive."""
+        """The message is lost. The sender of a snapshot is informed, as it is when a connection breaks."""
         sender = self.nodes[message.sender]
         if isinstance(message, Snapshot) and sender.raft is not None:
             self.broken(message.sender, message.to)
@@ -192,7 +194,7 @@ class World:
         node.disk.write(node.writing, node.state, node.applied)
 
     def leader(self) -> Node | None:
-        """The leader of the latest term that has one and runs."""
+        """The running leader with the latest term."""
         leading = [node for node in self.nodes.values() if node.raft is not None and node.raft.leading is not None]
         return max(leading, key=lambda node: node.live.term, default=None)
 
@@ -222,7 +224,7 @@ class World:
         self._on(name, lambda raft: raft.unreachable(member))
 
     def compact(self, name: str, keep: int = 0) -> None:
-        """Forget all entries but the last `keep` of those that the disk has as applied."""
+        """Have the node drop the applied entries of its log, except for the last `keep`."""
         node = self.nodes[name]
         raft = node.live
         index = min(node.disk.applied, raft.log.applied) - keep
@@ -238,7 +240,7 @@ class World:
             self.settle(node)
 
     def heal(self, ticks: int = 200) -> None:
-        """Lose nothing any more: start all nodes, and let time pass while everything arrives and is written."""
+        """Start all nodes and lose nothing, while time passes and all messages and writes arrive."""
         self.cut.clear()
         for node in self.nodes.values():
             if node.raft is None:
@@ -248,7 +250,7 @@ class World:
             self.run()
 
     def run(self) -> None:
-        """Deliver and write until nothing moves."""
+        """Deliver messages and finish writes until there are none."""
         moves = True
         count = 0
         while moves:
@@ -277,7 +279,8 @@ class World:
                 self._elected(node)
         self._send(node, raft.take_messages())
         for to in raft.take_snapshots_due():
-            # The state on the disk: a sole voter may lose what it has applied during a write.
+            # Send the state of the disk, because a sole voter may lose what it has applied while it is still being
+            # written.
             self._send(node, [Snapshot(to, node.name, raft.term, self._mark(node), node.disk.state)])
         for serial, index in raft.take_barriers():
             self._passed(node, serial, index)
@@ -339,7 +342,7 @@ class World:
             self.told(f"{node.name} applies {entry.index}: {entry.data[:20].decode()}")
 
     def _is_committed(self, node: Node, entry: Entry) -> None:
-        """The entry is committed; that of a sole voter only when it is written."""
+        """Check a committed entry against the laws. An entry of a sole voter counts only when it is written."""
         known = self.history.setdefault(entry.index, entry)
         self._law(known == entry, f"{node.name} applies {entry} where another node applied {known}")
 

@@ -1,4 +1,4 @@
-"""Nodes that a test makes are ended with it."""
+"""The fixture `node`, which makes nodes and ends them with the test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .nodes import Node
 
 @pytest.fixture
 def node():
-    """Make a node: `node("a", incarnation="2", ...)`."""
+    """`node("a", incarnation="2", ...)` makes a node, which is stopped after the test."""
     made = []
 
     def make(name, **options):

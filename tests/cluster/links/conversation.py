@@ -1,7 +1,7 @@
 """The interpreter of scenarios about greetings: commands, and what follows from each.
 
-A scenario is a text of blocks. The first line of a block is the command after `> `; the lines under it are what it
-brings about. `#` begins a comment.
+A scenario is a text of blocks. The first line of a block is the command after `> `; the lines under it are what the
+command leads to. `#` begins a comment.
 
     node a [called=x id=x incarnation=x secret=x cluster=x versions=1-2 features=x,y required=x members=a:id,b:id
             removed=x]
@@ -25,7 +25,7 @@ NAMES = {"HELLO": 0, "CHALLENGE": 1, "AUTH": 2, "OK": 3}
 
 
 def played(text: str) -> str:
-    """The scenario with what really follows from each command."""
+    """Play the commands of the scenario, and return it with the lines that really follow from each."""
     return interpreted(text, World().perform)
 
 
@@ -33,7 +33,7 @@ class World:
     def __init__(self):
         self.nodes = {}
         self.nonces = 0
-        #: What the connector of the last greeting has sent.
+        #: The frames that the connector sent in the last greeting.
         self.sent = []
 
     def perform(self, words):
@@ -157,7 +157,7 @@ def shown(data):
 
 
 def changed(data, changes):
-    """The frame with other values of these fields; what proves it stays as it is."""
+    """The frame with other values in these fields and its old proof."""
     header, proof = parsed(data)
     for key, value in changes.items():
         header["extFields"][key] = [int(part) for part in value.split("-")] if key == "versions" else value

@@ -1,4 +1,4 @@
-"""Nodes with links for tests: a system of actors with `Links` and one `Peer`, whose messages may cross."""
+"""Nodes with links, for tests: each is a system of actors with `Links` and one `Peer`, whose messages may cross."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TestLinks(Links):
 
 
 class Peer(Process):
-    """Does what a test asks for, and notes what comes from other nodes and from Links."""
+    """Sends what a test asks it to send, and records what it receives from other nodes and from Links."""
 
     def __init__(self):
         super().__init__()
@@ -130,7 +130,7 @@ class Peer(Process):
             "events": list(self.events),
             "taken": self.taken,
             "asked": len(self._asked) - 1,
-            # Links monitors its watchers.
+            # Without the monitor that Links has on each of its watchers.
             "monitors": len(self._host.monitors) - 1,
         }
 
@@ -208,7 +208,7 @@ class Node:
 
 
 def until(condition, what):
-    """Wait until `condition()` is true and return what it has returned."""
+    """Wait until `condition()` is true, and return its value."""
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline:
         found = condition()

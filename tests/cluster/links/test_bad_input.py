@@ -1,7 +1,7 @@
-"""What comes to the cluster port and is no node of this cluster, and input that is malformed.
+"""Connections to the cluster port by nodes that may not link and by strangers, and malformed input.
 
-Each time there is a sentence in the log of the side that can act on it, nothing is left behind, and good nodes can
-still connect.
+Each time the log of the side that can act on it says what is wrong, the connection leaves nothing behind, and good
+nodes can still connect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def refused(node):
 
 
 def until_refused(one, sentence, log):
-    """`one` is refused with this sentence, and its log and that of the other node have it."""
+    """Wait until `one` is refused with this sentence, which must be in its own log and in that of the other node."""
     until(lambda: any(sentence in text for text in refused(one)), f"{refused(one)}")
     until(lambda: sum(sentence in line for line in log()) >= 2, f"{log()}")
     assert "up" not in [event[0] for event in one.look("events")]
@@ -43,7 +43,7 @@ def connected_to(node):
 
 
 def until_closed(sock):
-    """Read what the node answers until it closes the connection."""
+    """Read until the node closes the connection, and return what it has sent."""
     answer = b""
     try:
         while data := sock.recv(65_536):
@@ -72,7 +72,7 @@ def test_another_cluster(node, log):
 
 @pytest.mark.parametrize("connector", [0, 1])
 def test_no_member(node, log, connector):
-    """Whichever side connects."""
+    """A node that is no member is refused, whichever side connects."""
     a, b = nodes = node("a"), node("b")
     a.set_membership(cluster_id="one", members={"a@h": "id-a", "c@h": "id-c"})
     b.set_membership(cluster_id="one")
@@ -81,7 +81,9 @@ def test_no_member(node, log, connector):
 
 
 def test_a_setting_that_must_be_the_same_on_all_nodes(node, log):
-    """A lease that one node grants must have ended before another one declares its holder down (CL-51)."""
+    """Nodes with different `net_ticktime` refuse each other: a lease that one node grants must have ended before
+    another node declares its holder down (CL-51).
+    """
     a, b = node("a"), node("b")
     a.set_membership(facts={"settings": {"net_ticktime": 2.0}})
     b.set_membership(facts={"settings": {"net_ticktime": 10.0}})
@@ -180,7 +182,7 @@ def test_what_is_no_greeting(node, log, sent, sentence):
 
 
 def test_a_port_scanner(node):
-    """Connections that are closed at once are no news."""
+    """A connection that is closed at once leaves nothing behind."""
     a = node("a")
     for _ in range(30):
         connected_to(a).close()
@@ -201,7 +203,7 @@ def test_a_host_that_is_refused_again_and_again_waits(node, log):
 
 
 def test_connections_that_never_greet_do_not_keep_nodes_out(node):
-    """However many: the oldest ends when one more comes."""
+    """However many connections send no greeting, nodes can connect: each new connection ends the oldest one."""
     a, b = node("a"), node("b")
     socks = [connected_to(a) for _ in range(MOST_GREETING + 60)]
     b.set_peers(a)
@@ -267,7 +269,9 @@ def test_a_greeting_with_a_wrong_field(node, log, ext):
 
 
 def test_a_recorded_greeting_proves_nothing(node, log):
-    """The nonce is another one each time, so the proof of an earlier connection is wrong."""
+    """A replayed greeting is refused, because the node's nonce is new for each connection and the old proof does not
+    fit.
+    """
     a = node("a")
     for _ in range(2):
         with connected_to(a) as sock:
@@ -280,11 +284,11 @@ def test_a_recorded_greeting_proves_nothing(node, log):
     assert a.rows() == {}
 
 
-# -- a peer that has gone mad ----------------------------------------------------------------------------
+# -- a peer that sends nonsense --------------------------------------------------------------------------
 
 
 def lanes_of(node, peer):
-    """The sockets of the lanes of a link, as the node itself has them."""
+    """Copies of the sockets that the node itself uses for the lanes of this link."""
     cell = next(
         cell for cell in node.base.cells.values() if getattr(getattr(cell, "actor", None), "node", None) == peer
     )
@@ -306,7 +310,7 @@ def lanes_of(node, peer):
     ids=["garbage", "too large", "type", "header", "no body", "index", "part", "greeting"],
 )
 def test_malformed_input_ends_the_link(node, log, sent):
-    """With a line in the log, and the link is made again."""
+    """Malformed input ends the link with a line in the log, and the nodes make the link again."""
     a, b = node("a"), node("b")
     a.set_peers(b)
     until_linked(a, b)
@@ -321,7 +325,7 @@ def test_malformed_input_ends_the_link(node, log, sent):
 
 
 def test_a_cut_anywhere_in_a_frame(node):
-    """What has not arrived completely does not arrive at all."""
+    """A frame that was cut off leaves no message behind, wherever the connection was cut."""
     a, b = node("a"), node("b")
     a.set_peers(b)
     for at in (1, 7, 9, 40, 60):
@@ -341,7 +345,7 @@ def test_a_cut_anywhere_in_a_frame(node):
 
 
 def test_nothing_is_left_of_nodes_that_end(node):
-    """Every file descriptor is closed."""
+    """After two linked nodes have stopped, all their file descriptors are closed."""
 
     def open_files():
         return len(os.listdir("/proc/self/fd"))

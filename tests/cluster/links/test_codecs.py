@@ -1,4 +1,6 @@
-"""Codecs: what goes in comes out, and whatever comes in is a value of the right type or an error."""
+"""Codecs: a value that is encoded and decoded comes back, and any other bytes are a value of the right type or an
+error.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ PLAIN = st.recursive(
 ROW = c.RecordCodec(Row, c.TEXT, c.INTEGER, c.BYTES, defaults=(3, b"x"))
 ROWS = st.builds(Row, st.text(), INTEGERS, st.binary())
 
-#: By name: codec and values.
+#: For each name the codec, and a strategy for its values.
 CODECS = {
     "text": (c.TEXT, st.text(st.characters(codec="utf-8"))),
     "broken text": (c.TEXT, st.binary().map(lambda data: data.decode("utf-8", "surrogateescape"))),
@@ -84,7 +86,9 @@ ANYTHING = st.recursive(
 @each_codec
 @given(value=ANYTHING, raw=st.binary(max_size=20))
 def test_whatever_arrives_is_a_value_or_an_error(codec, values, value, raw):
-    """A value that is accepted is one that could have been sent."""
+    """Any bytes decode to an error or to a value that can be encoded, so that no value arrives which no node could have
+    sent.
+    """
     try:
         decoded = codec.decode(value, c.Incoming("b@h-2", "a@h-1", raw))
     except c.CodecError:
@@ -123,7 +127,7 @@ def test_a_plain_value_that_is_nested_for_ever():
 
 
 def test_fields_of_other_versions():
-    """A newer sender's field is ignored; an older one's missing field has its default (QP-144)."""
+    """A newer sender's additional field is ignored; a field that an older sender lacks gets its default (QP-144)."""
     incoming = c.Incoming("b", "a", b"")
     assert ROW.decode(["n", 1, b"t", "new"], incoming) == Row("n", 1, b"t")
     assert ROW.decode(["n"], incoming) == Row("n", 3, b"x")

@@ -1,4 +1,4 @@
-"""The file of the secret, which several nodes of one machine share."""
+"""The file with the shared secret, which several nodes of one machine use."""
 
 import secrets
 
@@ -10,7 +10,7 @@ def test_a_node_that_starts_while_another_one_writes_the_file_gets_the_same_secr
     draw, others = secrets.token_urlsafe, []
 
     def draw_late(size):
-        """Another node begins while this one has not written its secret yet."""
+        """Have another node start while this one has not written its secret yet."""
         monkeypatch.setattr(secrets, "token_urlsafe", draw)
         others.append(make_secret(path))
         return draw(size)

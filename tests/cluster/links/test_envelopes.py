@@ -1,4 +1,4 @@
-"""Messages between actors: only listed ones cross, and nothing that arrives raises anything but a CodecError."""
+"""Messages between actors: only listed ones cross, and received bytes raise nothing but a CodecError."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_one_frame_carries_many_messages(sides):
 
 
 def test_asks_and_answers(sides):
-    """An answer is encoded as the ask that it answers demands. Asks that were answered or forgotten leave nothing."""
+    """An answer is encoded as its ask requires. Asks that were answered or forgotten leave nothing behind."""
     a, b = sides
     asks = [("ask", ref, to_thing.put("a", [b"x"])) for ref in (1, 2, 3)]
     assert carried(a, b, HERE, THERE, *asks) == asks
@@ -78,7 +78,7 @@ def test_asks_and_answers(sides):
 
 
 def test_a_wrong_answer_fails_the_ask(sides):
-    """The asker would wait for ever if the answer got lost."""
+    """An answer of the wrong type fails the ask, because the asker would otherwise wait for ever."""
     a, b = sides
     carried(a, b, HERE, THERE, ("ask", 1, to_thing.put("a", [])))
     ((_, _, ok, error),) = carried(b, a, THERE, HERE, ("$answer", 1, True, "text"))
@@ -133,7 +133,7 @@ def test_what_is_not_listed_is_the_senders_mistake(sides, message, reason):
 
 
 def test_messages_of_a_newer_version(sides):
-    """An unknown message is dropped; if it was asked, the asker gets an error."""
+    """An unknown message is dropped; if it was an ask, the asker gets an error."""
     newer = Registry([Crossing(100, to_thing.put, TEXT, RAW_LIST, INTEGER), Crossing(999, to_thing.meet, ADDRESS)])
     a, b = Envelopes(newer, "a-1", "b-2"), sides[1]
     encoded = [a.encode(HERE, THERE, one) for one in (to_thing.meet(HERE), ("ask", 8, to_thing.meet(HERE)))]
@@ -177,7 +177,7 @@ VALUES = st.recursive(
     st.binary(max_size=10),
 )
 def test_any_messages(items, raw):
-    """As above, and deeper: arrays that look like messages."""
+    """Any arrays that look like messages raise nothing but a CodecError."""
     data = msgpack.packb(items)
     side = Envelopes(REGISTRY, "b-2", "a-1")
     try:
@@ -188,7 +188,7 @@ def test_any_messages(items, raw):
 
 
 def test_lanes_follow_from_the_kinds(sides):
-    """Both directions of a pair share a lane, whatever the message."""
+    """Both directions between two processes use the same lane, for every message."""
     for one, other, lane in [("Thing-1", "q/1/1", "data"), ("Queen-1", "queen", "control"), ("Copy-1", "copy", "bulk")]:
         assert REGISTRY.lane(one, other) == REGISTRY.lane(other, one) == lane
 

@@ -1,4 +1,4 @@
-"""Frames: cut anywhere, all at once, and any bytes at all (QP-141, QP-142)."""
+"""The reader of frames, with its input cut anywhere, all in one piece, or of any bytes (QP-141, QP-142)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_byte_by_byte():
 
 @given(st.binary(max_size=300), st.integers(8, 300))
 def test_any_bytes_are_frames_or_an_error(data, max_frame):
-    """The reader never keeps more bytes than came in, nor waits for more than a frame may have."""
+    """The reader never keeps more bytes than it got, and never waits for more than the largest frame."""
     reader = LinkFrameReader(max_frame)
     reader.feed(data)
     try:
@@ -95,7 +95,7 @@ def test_any_bytes_are_frames_or_an_error(data, max_frame):
     ids=["too large", "header too large", "unknown type", "too short", "header longer than the frame"],
 )
 def test_a_wrong_head_is_refused_at_once(head):
-    """The error comes before the bytes that the head announces have arrived, and its text has the bytes of the head."""
+    """A wrong head is an error before the bytes that it announces have arrived, and the error's text shows the head."""
     reader = LinkFrameReader(10_000)
     reader.feed(head)
     with pytest.raises(LinkFrameError, match=head[:4].hex(" ")):

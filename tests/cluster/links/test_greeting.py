@@ -1,4 +1,4 @@
-"""Each scenario in tests/testdata/links is a greeting of two nodes, named after the story that it pins."""
+"""Each scenario in tests/testdata/links is a greeting of two nodes, named after the story that it tells."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ A, B = LinkIdentity("a@h", "id-a", "1"), LinkIdentity("b@h", "id-b", "1")
 
 @given(st.lists(st.integers(1, 60), max_size=40))
 def test_a_greeting_may_be_cut_anywhere(sizes):
-    """Both sides take their input in pieces."""
+    """A greeting succeeds in whatever pieces its bytes arrive."""
     sides = [Connector(A, b"k", b"1" * 32, "b@h", "data", "5e" * 16), Acceptor(B, b"k", b"2" * 32)]
     data, receiver, ends = sides[0].hello(), 1, []
     while data:
@@ -39,7 +39,9 @@ def test_a_greeting_may_be_cut_anywhere(sizes):
 
 @given(st.data())
 def test_a_changed_byte_is_noticed(data):
-    """Whichever byte of a greeting somebody changes: the two are not linked, or what they agreed on is the same."""
+    """If an attacker changes any byte of a greeting, the nodes are not linked, or both have agreed on the
+    same values.
+    """
     sides = [Connector(A, b"k", b"1" * 32, "b@h", "data", "5e" * 16), Acceptor(B, b"k", b"2" * 32)]
     number, at, value = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 600)), data.draw(st.integers(0, 255))
     sent, receiver, greeted = sides[0].hello(), 1, []

@@ -9,7 +9,9 @@ SMALL, LARGE = frame(2, b"h", b"x"), frame(2, b"h", b"x" * (2 * SMALL_READ))
 
 
 class Socket:
-    """A socket on which each frame of `arriving` comes by itself. `sizes` are those of the reads."""
+    """A socket from which one read never returns more than one frame of `arriving`. `sizes` records the sizes of the
+    reads.
+    """
 
     def __init__(self, arriving):
         self.arriving = list(arriving)
@@ -24,7 +26,7 @@ class Socket:
 
 
 def sizes_of(*arriving):
-    """The size of each read until all of this has come."""
+    """The sizes of the reads until all these frames have been read."""
     sock, frames = Socket(arriving), []
     lane = LinkLane("data", 0, sock, LinkFrameReader(MAX_FRAME), lambda lane, found: frames.append(found))
     while sock.arriving:
@@ -34,7 +36,7 @@ def sizes_of(*arriving):
 
 
 def test_a_few_small_frames_do_not_cut_the_large_ones_between_them():
-    """Each large frame comes in one read, after the first one (CL-13)."""
+    """After the first large frame, each comes in one read, even with a few small frames between them (CL-13)."""
     assert sizes_of(*[LARGE, SMALL, SMALL] * 3)[2:] == [READ_SIZE] * 8
 
 

@@ -1,4 +1,4 @@
-"""Links between nodes of this process, over real sockets."""
+"""Links between nodes in this process, over real sockets."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def test_what_a_turn_produces_leaves_as_one_frame(pair):
 
 
 def test_asks_are_answered(pair):
-    """An error is an answer, too. Processes that know each other only by an address that was sent can ask as well."""
+    """An ask is answered, if need be with an error, also between processes that know each other only by an address they
+    were sent.
+    """
     a, b = pair
     assert a.ask("inquire", "b@h", to_peer.name("ab\udcff")) == "\udcffba"
     b.ask("tell", "a@h", [5])
@@ -71,7 +73,7 @@ def test_asks_are_answered(pair):
 
 
 def test_a_message_that_is_not_listed_ends_its_sender(pair):
-    """The link goes on."""
+    """The process that sends such a message crashes, and the link stays up."""
     a, b = pair
     with pytest.raises(ProcessDown, match="steal is not listed"):
         a.ask("send", "b@h", ("steal", 1))
@@ -79,7 +81,7 @@ def test_a_message_that_is_not_listed_ends_its_sender(pair):
 
 
 def test_an_end_is_reported_after_everything_that_was_sent(pair):
-    """FC-21."""
+    """The end of a process arrives after everything that it has sent (FC-21)."""
     a, b = pair
     a.ask("observe", "b@h")
     until(lambda: b.look("monitors") == 1, "the monitor has not come")
@@ -102,7 +104,9 @@ def ask_in_a_thread(node, *message):
 
 
 def test_a_link_that_ends_fails_asks_and_monitors(pair):
-    """Before `link_down`, on both sides, and it is made again at once."""
+    """When a link ends, the asks and monitors across it fail on both sides before `link_down`, and the link is made
+    again.
+    """
     a, b = pair
     a.ask("observe", "b@h")
     thread, outcome = ask_in_a_thread(a, "inquire", "b@h", to_peer.never())
@@ -120,7 +124,7 @@ def test_a_link_that_ends_fails_asks_and_monitors(pair):
 
 
 def test_a_node_that_starts_again_is_another_one(node, pair):
-    """Addresses of its earlier run lead nowhere."""
+    """When a node starts again, monitors of its earlier run have fired, and the link is to the new run."""
     a, b = pair
     a.ask("observe", "b@h")
     until(lambda: b.look("monitors") == 1, "the monitor has not come")
@@ -134,7 +138,9 @@ def test_a_node_that_starts_again_is_another_one(node, pair):
 
 
 def test_a_node_that_is_gone_is_noticed_at_once(pair):
-    """Its host answers that nobody listens, on both the side that has connected and the other one."""
+    """When a node stops, its host refuses connections, so the other node counts it as gone at once, whichever side
+    connected.
+    """
     for stays, goes in (pair, pair[::-1]):
         if goes.base.is_closed():
             continue
@@ -159,7 +165,7 @@ def test_three_nodes(node):
 
 
 def test_both_may_connect_at_once(node):
-    """Again and again: every time one session is left, and both sides are in it."""
+    """When both nodes connect at the same time, one session is left, and both use it."""
     a, b = node("a"), node("b")
     for _ in range(15):
         a.set_peers(b)
@@ -182,7 +188,7 @@ def test_a_link_to_a_former_peer_ends(pair):
 
 @pytest.mark.parametrize("size", [1_000, 900_000, 5_000_000])
 def test_large_contents_cross(pair, size):
-    """In parts, if they are larger than a frame."""
+    """Contents that are larger than a frame cross in parts."""
     a, b = pair
     contents = [bytes([number]) * size for number in range(4)]
     assert a.ask("inquire", "b@h", to_peer.take(contents)) == 4 * size
@@ -191,7 +197,9 @@ def test_large_contents_cross(pair, size):
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_a_sender_of_contents_learns_when_the_link_is_full(pair, is_cut):
-    """FC-20, CL-15: once, and then when the link has room again or has ended."""
+    """A process that sends contents is told once that the link is full, and once that it has room again or has ended
+    (FC-20, CL-15).
+    """
     a, b = pair
 
     def told():
@@ -214,7 +222,7 @@ def test_a_sender_of_contents_learns_when_the_link_is_full(pair, is_cut):
 
 
 def test_frames_wait_until_this_node_has_applied_enough(pair):
-    """On `data`; `control` does not wait."""
+    """Frames on `data` wait until the receiver has applied as much of the log as their sender."""
     a, b = pair
     a.ask("apply", 7)
     a.ask("tell", "b@h", [1, 2])
@@ -241,7 +249,9 @@ def test_a_full_window_stops_reading(node):
 
 
 def test_a_node_that_falls_silent(node):
-    """Its connections stay open, as those of a machine without power. Nobody waits for it for ever."""
+    """Asks and monitors fail when a node sends nothing for twice `net_ticktime`, although its connections stay open, as
+    with a machine that lost its power.
+    """
     a, b = node("a", net_ticktime=0.5), node("b")
     a.set_peers(b)
     until_linked(a, b)

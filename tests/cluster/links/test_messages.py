@@ -1,4 +1,4 @@
-"""Every message that crosses between nodes arrives as it was sent, and nothing else arrives as a message."""
+"""Every message that crosses between nodes arrives as it was sent, and no other bytes arrive as a message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from warren.store.messages.message import Delivery, Origin
 A, B = "warren@a-1f", "warren@b-2e"
 CHANNEL, QUEUE = LoopAddress(f"{A}/Channel-7"), LoopAddress(f"{B}/q/ab12/0")
 
-#: Names on the wire are any bytes, which surrogates stand for.
+#: Names on the wire are any bytes; those that are not UTF-8 are surrogates in a text.
 TEXT = st.text(st.characters(exclude_categories=())).filter(lambda text: not _has_pairs(text)) | st.just("\udcff\udc80")
 NUMBER = st.integers(0, 2**63 - 1)
 ORIGIN = st.builds(
@@ -41,12 +41,12 @@ ADDRESS = st.sampled_from((CHANNEL, QUEUE, LoopAddress("warren@c-3/Channel-1")))
 
 
 def _has_pairs(text):
-    """Whether the text has surrogates that stand for no byte."""
+    """Whether the text has surrogates that do not stand for a byte."""
     return any("\ud800" <= character <= "\udfff" and not "\udc80" <= character <= "\udcff" for character in text)
 
 
 def numbers(count):
-    """The numbers of so many messages: a range as nearly always, or a list."""
+    """Numbers of `count` messages: a range, which is the usual case, or a list."""
     return st.integers(0, 2**60).map(lambda first: range(first, first + count)) | st.lists(
         NUMBER, min_size=count, max_size=count
     )
@@ -75,7 +75,7 @@ MOMENT = st.floats(allow_nan=False)
 PIECE = st.tuples(FLAG, st.binary(max_size=9))
 REPORT = st.tuples(TEXT, TEXT, TEXT, TEXT, TEXT)
 
-#: The fields of each message that crosses, and its answer.
+#: For each message that crosses: strategies for its fields and for its answer.
 MESSAGE = {
     "publish": ((TEXT, st.lists(PUBLISH, max_size=3), TEXT, NUMBER, NUMBER), None),
     "publish_at_most_once": ((st.lists(AT_MOST_ONCE, max_size=3),), None),
@@ -157,12 +157,12 @@ MESSAGE = {
 
 
 def letters():
-    """The two ends of a link."""
+    """The encoders at both ends of a link."""
     return Envelopes(MESSAGES, A, B), Envelopes(MESSAGES, B, A)
 
 
 def arrive(sender, receiver, by, to, message):
-    """What `receiver` decodes of a message that `sender` has encoded."""
+    """Encode the message at `sender`, and return what `receiver` decodes from it."""
     ((sent_by, sent_to, decoded),) = receiver.decode(b"".join(body([sender.encode(by, to, message)])))
     assert (sent_by, sent_to) == (by, to)
     return decoded
@@ -180,7 +180,9 @@ def arrive(sender, receiver, by, to, message):
     ],
 )
 def test_the_lane_of_two_processes_is_the_same_both_ways(lane, one, other):
-    """CL-5: large listings hold up neither clients nor heartbeats."""
+    """All messages between two processes use one lane, and large listings use another one than clients and heartbeats
+    (CL-5).
+    """
     assert (MESSAGES.lane(one, other), MESSAGES.lane(other, one)) == (lane, lane)
 
 
@@ -191,7 +193,7 @@ def test_all_messages_are_drawn():
 @pytest.mark.parametrize("name", MESSAGE)
 @given(data=st.data())
 def test_a_message_arrives_as_it_was_sent(name, data):
-    """CL-12: encoding and decoding are the identity, for the message, an ask of it, and its answer."""
+    """A message, an ask of it, and its answer are decoded as they were encoded (CL-12)."""
     fields, answer = MESSAGE[name]
     message = (name, *[data.draw(field) for field in fields])
     here, there = letters()
@@ -211,7 +213,7 @@ def test_nobody_waits_for_the_answer_to_an_ask_that_was_withdrawn():
 
 
 def test_the_errors_of_a_queue_arrive():
-    """An ask that is refused, and a reader that fails, get the reply code and the text for the client."""
+    """The reply code and text that a queue refuses an ask with, or a reader fails with, arrive for the client."""
     here, there = letters()
     arrive(here, there, CHANNEL, QUEUE, ("ask", 1, ("purge",)))
     error = AmqpError(540, "no purge", 50, 30)
@@ -222,7 +224,7 @@ def test_the_errors_of_a_queue_arrive():
 
 
 def test_equal_origins_cross_once():
-    """CL-13: a run of many messages has each of its origins once, and its contents as they are."""
+    """A run of many messages carries each of its origins once, and its contents unchanged (CL-13)."""
     here, there = letters()
     one, other = Origin("x", ("long key" * 20,)), Origin("x", ("k",))
     contents = [b"%04d" % number for number in range(500)]
@@ -245,14 +247,14 @@ def test_equal_origins_cross_once():
     ],
 )
 def test_a_mistake_is_the_senders(message):
-    """A message that does not fit the contract raises an error at its sender, and is not sent."""
+    """A message that does not fit its contract raises an error at the sender, and is not sent."""
     with pytest.raises(NotCarried):
         letters()[0].encode(CHANNEL, QUEUE, message)
 
 
 @given(st.sampled_from(sorted(MESSAGE)), st.data())
 def test_a_changed_message_is_refused_or_another_one(name, data):
-    """Whatever a peer sends is decoded to a message of the contract, or ends the link with a CodecError."""
+    """Changed bytes are decoded to a message that fits the contract, or are a CodecError, which ends the link."""
     fields, _ = MESSAGE[name]
     message = (name, *[data.draw(field) for field in fields])
     here, there = letters()
@@ -265,4 +267,4 @@ def test_a_changed_message_is_refused_or_another_one(name, data):
         return
     for each in decoded:
         if not isinstance(each, Unknown) and each[2][0] in MESSAGE:
-            arrive(there, here, QUEUE, CHANNEL, each[2])  # what was decoded fits the contract
+            arrive(there, here, QUEUE, CHANNEL, each[2])  # Encoding it again fails if it does not fit its contract.

@@ -22,7 +22,7 @@ SECONDS = 60.0
 
 
 class Machine:
-    """A machine on which a node with links runs; `boot` starts it again after a crash."""
+    """A machine with a node that has links; `boot` starts the node again after a crash."""
 
     def __init__(self, world, name, others):
         self.world, self.name, self.others = world, name, others
@@ -47,7 +47,9 @@ class Machine:
         return self.base.cells[self.peer.addressDetails].actor
 
     def is_linked(self):
-        """To the node that runs on the other machine now, not to the one that ran there before a crash."""
+        """Whether this node has a link to the node that runs on the other machine now, and not to one
+        before a crash.
+        """
         world = self.world
         return all(self.base.remotes.system_of_node(name) == world.machine(name).base.name for name in self.others)
 
@@ -62,7 +64,9 @@ def numbers(machine):
 
 
 def survive(seed):
-    """Links come up, something happens, and they come up again. What arrives meanwhile is in order and comes once."""
+    """Links come up, one thing happens to machines or network, and they come up again. Messages that arrive meanwhile
+    are in order, and none arrives twice.
+    """
     world = SimWorld(seed)
     a, b = machines = [Machine(world, "a", "b"), Machine(world, "b", "a")]
     assert linked(world, machines), f"seed {seed}: never linked"
@@ -96,8 +100,9 @@ def survive(seed):
 
 
 def test_links_survive_everything(first_seed):
-    """Cuts, crashes, power cuts, pauses, and an end on demand."""
-    for seed in (696966440177, *range(first_seed, first_seed + 40)):  # the first: a link ends before it is used
+    """Links come up again after cuts, crashes, power cuts, pauses, and after they were ended on demand."""
+    # with the first seed a link ends before it is used
+    for seed in (696966440177, *range(first_seed, first_seed + 40)):
         survive(seed)
 
 
@@ -113,7 +118,7 @@ def test_one_seed_is_one_story():
 
 
 def test_nobody_listens():
-    """A machine that runs no node refuses, one without power does not answer."""
+    """A machine on which no node runs refuses a connection at once, and one without power does not answer."""
     world = SimWorld(1)
     world.machine("b").boot()
     a = Machine(world, "a", "b")
@@ -140,7 +145,7 @@ def test_a_node_that_closes_each_connection_at_once_is_not_asked_all_the_time():
 
 
 def attempt_of(machine):
-    """The attempt of this machine to connect to the other one."""
+    """The connection attempt that this machine makes to the other one at present."""
     for cell in machine.base.cells.values():
         if isinstance(getattr(cell, "actor", None), Link) and hasattr(cell.actor, "connecting"):
             return cell.actor.connecting._attempt
@@ -148,7 +153,9 @@ def attempt_of(machine):
 
 
 def test_an_attempt_to_an_earlier_run_does_not_hold_up_the_next_run():
-    """The node refused the connections of the next run for 5 s, because its own attempt still waited."""
+    """An attempt to connect to an earlier run ends when a new run connects. It once made the node refuse the new run's
+    connections for 5 s.
+    """
     world = SimWorld(1)
     b = Machine(world, "b", "")
     a = Machine(world, "a", "b")

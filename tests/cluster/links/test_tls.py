@@ -20,7 +20,7 @@ def authorities():
 
 @pytest.fixture
 def files(tmp_path, authorities):
-    """The settings of a node whose certificate is that of the first or of the second authority."""
+    """Settings of a node whose certificate comes from the first or from the second authority."""
 
     def settings(number):
         authority = authorities[number]
@@ -39,7 +39,7 @@ def log(caplog):
 
 
 def test_links_with_tls(node, files):
-    """Everything goes as without it: large contents, a link that ends and is made again."""
+    """With TLS, large contents cross, and a link that ended is made again."""
     a, b = node("a", **files(0)), node("b", **files(0))
     a.set_peers(b)
     b.set_peers(a)
@@ -61,7 +61,7 @@ def test_a_certificate_of_another_authority(node, files, log):
 
 @pytest.mark.parametrize(("secured", "sentence"), [(0, "no link with the node at"), (1, "a TLS handshake came")])
 def test_tls_on_one_side_only(node, files, log, secured, sentence):
-    """The side that is connected to has a line in its log that says what to do."""
+    """If only one side uses TLS, the log of the side that was connected to says what to do."""
     plain = node("b")
     with_tls = node("a", **files(0))
     connector, other = (plain, with_tls) if secured == 0 else (with_tls, plain)

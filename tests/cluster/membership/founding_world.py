@@ -1,7 +1,7 @@
-"""A world of nodes that look for a cluster: reports that are lost, late and out of order, and disks that are wiped.
+"""A world of nodes that look for a cluster. Their reports may be lost, late or out of order, and disks may be wiped.
 
-`World.step` makes one thing happen that a generator chooses. After every step `check` holds: all clusters that were
-ever founded are one, except for those whose founder was forced by an operator.
+`World.step` makes one thing happen, which a generator chooses. `check` must hold after every step: all clusters that
+were ever founded are one, except for those that an operator forced a node to found.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from warren.cluster.membership.founding import AskAgain, Found, Founding, Join, 
 
 @dataclass
 class Disk:
-    """What a node has written: the id of its directory, its cluster and its promise."""
+    """What is on a node's disk: the id of its directory, its cluster, and its promise."""
 
     node_id: str
     cluster: str = ""
@@ -22,7 +22,7 @@ class Disk:
 
 @dataclass
 class World:
-    """`lists` has the list of each node."""
+    """The nodes, their disks and the reports in flight; `lists` has the list of names with which each node starts."""
 
     lists: dict[str, tuple[str, ...]]
     disks: dict[str, Disk] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class World:
         self.disks.pop(node, None)
 
     def ask(self, node: str) -> None:
-        """A round of questions of one node."""
+        """The node asks all others of its list once."""
         founding = self.running.get(node)
         if founding is not None:
             self.in_flight += [(node, other, founding.report(), False) for other in founding.others]
@@ -88,7 +88,8 @@ class World:
                 self.clusters[disk.cluster] = node
                 self.running[node] = None
             case Join(through, cluster):
-                # The member that is asked has to be there, and its leader admits no second directory of a member.
+                # The member through which the node joins must run, and the leader admits no second directory of a
+                # member.
                 if through in self.running and self.disks[through].cluster == cluster:
                     disk.cluster = cluster
                     self.running[node] = None

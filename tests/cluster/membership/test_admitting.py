@@ -1,4 +1,4 @@
-"""A cluster that admits a new node of a lost member's name (CL-45)."""
+"""A cluster admits a new node with the name of a lost member (CL-45)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from warren.definitions.records import Node
 
 
 class SlowMetadata:
-    """Stands for the process `Members`, on a clock of its own, and for the metadata of a group on a busy machine.
+    """Stands for the process `Members`, with a simulated clock, and for the metadata of a cluster on a busy machine.
 
-    The group takes `seconds` to remove the vote of a member. Afterwards it adds the new member.
+    The cluster takes `seconds` to remove the vote of a member. Afterwards it adds the new member.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -40,7 +40,9 @@ def table(process: SlowMetadata) -> MemberTable:
 
 
 def test_a_slow_removal_of_a_vote_outlasts_the_question_of_the_new_node():
-    """The new node asks again when it has no answer in time. A refusal would have ended its start."""
+    """While the removal of the old vote takes longer than the new node waits for an answer, the question is not
+    refused: the node asks again, and a refusal would end its start.
+    """
     process = SlowMetadata(seeking.ADMIT_SECONDS + 5.0)
     asyncio.run(table(process).admit(Node("warren@b", "id", "data", "127.0.0.1:1")))
     assert process.time > seeking.ADMIT_SECONDS and len(process.added) == 1

@@ -1,4 +1,4 @@
-"""What the disk says after an operator has made a node the only voter (CL-48)."""
+"""What is on a node's disk after an operator has made it the only voter (CL-48)."""
 
 import pytest
 
@@ -24,7 +24,7 @@ ENTRIES = [
 
 @pytest.fixture
 def directory(tmp_path):
-    """The data directory of the member c, of which one more command was applied than the log began with."""
+    """The data directory of the member c, which has applied one more command than the log begins with."""
     store = MetadataStore(DataDir(str(tmp_path)).metadata)
     nodes = [Change("nodes", (name,), {"name": name, "node_id": f"{name}-id"}) for name in "abc"]
     queues = [Change("queues", ("/", f"on {node}"), {"node": node}) for node in "bc"]

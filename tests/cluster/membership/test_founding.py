@@ -116,7 +116,7 @@ def test_what_a_node_had_said_is_forgotten_with_its_link_except_for_its_promise(
 
 
 def searched(seed, steps=160):
-    """Play random steps; return the world."""
+    """A world after so many random steps."""
     draw = random.Random(seed)
     names = ("a", "b", "c", "d", "e")[: draw.choice((2, 3, 3, 4, 5))]
     lists = dict.fromkeys(names, names)
@@ -130,7 +130,7 @@ def searched(seed, steps=160):
 
 
 def play(world, draw, names, is_wiping):
-    """Let one thing happen to one of these nodes. Only the founder's disk is wiped."""
+    """Have one thing happen to one of these nodes. Only the founder's disk may be wiped."""
     kind = draw.random()
     if kind < 0.15:
         node = draw.choice(names)

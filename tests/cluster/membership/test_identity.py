@@ -1,4 +1,4 @@
-"""What a node keeps of itself, and where it finds the names of others."""
+"""What a node stores about itself, and where it finds the names of other nodes."""
 
 import pytest
 

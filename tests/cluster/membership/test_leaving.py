@@ -1,4 +1,4 @@
-"""Nodes of a simulated cluster that an operator takes out of it (CM-50)."""
+"""An operator removes nodes of a simulated cluster from it with `reset` (CM-50)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warren.simulation.cluster.schedule import ClusterSchedule
 
 @pytest.fixture(params=range(4))
 def cluster(request):
-    """Three nodes that have found their cluster. Each number is another order of what happens."""
+    """Three nodes that have found their cluster. Each parameter is a seed, and so another order of events."""
     schedule = ClusterSchedule(parse_cluster_plan("cluster nodes=3"), chooser=SeedChooser(request.param))
     try:
         schedule.begin()
@@ -25,7 +25,9 @@ def cluster(request):
 
 
 def reset_at_once(cluster, node):
-    """Start this node with its app stopped, and reset it as soon as it takes commands. Another run is to begin then."""
+    """Start this node with its app stopped, and reset it as soon as it takes commands, after which it is to begin a new
+    run.
+    """
     node.boot(app_stopped=True)
     assert cluster.world.run_until(lambda: node.process(Members), 60)
     node.port.begin(node.address, to_node.operate("reset", {}))
@@ -39,9 +41,9 @@ def members(cluster):
 
 
 def test_a_node_that_is_reset_as_soon_as_it_answers_leaves_its_cluster(cluster):
-    """The run that begins when the app stops takes commands before it has read who its cluster is.
+    """A node that is reset while it has not read its members yet still leaves its cluster.
 
-    It counted itself as alone then, and was reset without leaving. The others waited for its vote for ever.
+    Such a node once counted itself as alone and was reset without leaving, and the others waited for its vote for ever.
     """
     third = cluster.nodes["c"]
     third.kill()
@@ -50,7 +52,9 @@ def test_a_node_that_is_reset_as_soon_as_it_answers_leaves_its_cluster(cluster):
 
 
 def test_a_node_that_has_joined_and_is_reset_before_it_knows_the_members_leaves(cluster):
-    """It has nothing but its identity then, which names the member through which it has joined."""
+    """A node that has joined, and is reset before it knows the members, leaves by the member through which it joined,
+    which its identity names.
+    """
     third, of_first = cluster.nodes["c"], cluster.nodes["a"].process(Members).own.identity
     node_id = third.process(Members).own.identity.node_id
     third.kill()

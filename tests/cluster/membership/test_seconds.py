@@ -1,4 +1,6 @@
-"""How long a cluster takes to start and to stop when all its nodes do so at once, in simulated seconds (CL-105)."""
+"""How long a cluster takes to start and to stop when all its nodes do so at the same time, in simulated seconds
+(CL-105).
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,10 @@ def test_three_nodes_start_and_stop_without_waiting_for_rounds(nodes):
     for node in nodes:
         node.boot()
     assert world.run_until(nodes.are_up, 60)
-    # A round of questions takes 0.5 s, and the way to a vote three heartbeats of 0.25 s.
+    # The nodes ask each other every 0.5 s, and a node gets its vote within three heartbeats of 0.25 s.
     assert world.time - began < 1.5
 
-    # Each has nobody left to hand the leadership over to. A node waits 2 s for that at most.
+    # When all stop, the last has no node to hand leadership over to, for which a node waits 2 s at most.
     began = world.time
     for node in nodes:
         node.begin_stop()
@@ -40,7 +42,9 @@ def test_three_nodes_start_and_stop_without_waiting_for_rounds(nodes):
 
 @pytest.mark.parametrize("letter", "abc")
 def test_a_node_that_stops_counts_as_down_at_once(nodes, letter):
-    """The leader does so as well: a new one waits for a beat of all others, which send it without a round's delay."""
+    """A node that stops counts as down at once, also if it leads: the new leader need not wait for the next heartbeats,
+    because all nodes send it one when it is elected.
+    """
     started(nodes)
     world, stopping = nodes.world, nodes[letter]
     other = next(node for node in nodes if node is not stopping)

@@ -1,4 +1,4 @@
-"""Settings that must be the same on all nodes: nodes that differ in one refuse each other, and both say so."""
+"""Settings that must be the same on all nodes: nodes that differ in one refuse each other, and both log it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def nodes():
 
 
 def test_nodes_with_another_credit_do_not_link(nodes, caplog):
-    """With links between them, a channel could wait for ever for the credit of a queue on the other node."""
+    """Nodes with different credit settings do not link, because a channel could wait for ever for the credit of a queue
+    on the other node.
+    """
     caplog.set_level("INFO", "warren")
     a, b = nodes
     b.settings = replace(b.settings, credit_flow_default_credit=(50, 10))

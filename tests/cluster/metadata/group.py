@@ -1,4 +1,4 @@
-"""`Group`: the Metadata of several nodes in one simulated world, with disks, and stubs of all other processes."""
+"""`Group`: several nodes in one simulated world, with real Metadata and disks, and stubs of all other processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StubQueue(Process):
 
 
 class StubSupervisor(Process):
-    """The queues of a virtual host."""
+    """Stands for the process that supervises the queues of a virtual host, and starts and ends none."""
 
     def on_begin(self, sender):
         self.queues = {}
@@ -46,11 +46,11 @@ class StubSupervisor(Process):
         return True
 
     def on_recovered(self, sender):
-        """All rows of the virtual host are there."""
+        """Ignored: all rows of the virtual host are there."""
 
 
 class StubNode(Process):
-    """Starts and stops virtual hosts."""
+    """Stands for the process that starts and stops virtual hosts."""
 
     async def on_start_vhost(self, sender, name, rows, kept):
         supervisor = self.createActor(StubSupervisor)
@@ -61,11 +61,13 @@ class StubNode(Process):
         return True
 
     def on_node_met(self, sender, node, number):
-        """Nobody lists what other nodes have."""
+        """Ignored: in these tests nothing is listed on other nodes."""
 
 
 class Member:
-    """A node: `boot` starts it, `kill` ends it, and its disk stays. Without a directory it forgets everything."""
+    """A node: `boot` starts it, and `kill` ends it and leaves its disk. A node without a directory forgets
+    everything.
+    """
 
     def __init__(self, world: SimWorld, letter: str, has_disk: bool, **settings: Any) -> None:
         self.world = world
@@ -139,7 +141,7 @@ class Member:
     # -- looking ---
 
     def rows(self) -> list[Any]:
-        """All rows of the state, sorted, including those that only the log needs."""
+        """All rows of the state, sorted, including those that serve only the log."""
         return sorted(map(repr, self.process.agreed.rows()))
 
     def queues(self) -> dict[str, str]:
@@ -152,7 +154,7 @@ class Member:
 
 
 class Group:
-    """Some members and the links between them; the first one has founded the cluster, and all are voters."""
+    """Several members and the links between them. The first has founded the cluster, and all are voters."""
 
     def __init__(
         self,
@@ -181,7 +183,7 @@ class Group:
         self.wait_for_voters()
 
     def add(self, member: Member, new: Member) -> None:
-        """Have `member` make the node `new` a member whose run is up."""
+        """Have `member` add the node `new` to the members, and declare its run up."""
         member.ask(to_metadata.change_definitions(AddNode(new.record)))
         member.ask(to_metadata.change_definitions(ChangeNodes(up=(new.run_of(),))))
 
@@ -196,7 +198,7 @@ class Group:
         self.close()
 
     def report_links(self) -> None:
-        """Tell the Metadata of both ends when a link was made or has broken, as the process `Links` does."""
+        """Report a link that was made or has broken to the Metadata of both ends, as the process `Links` does."""
         for one, other, link in self._links:
             for member, peer in ((one, other), (other, one)):
                 key = member.name, peer.name
@@ -220,7 +222,7 @@ class Group:
         return [member for member in self.members if member.is_up]
 
     def leader(self) -> Member | None:
-        """The leader of the latest term."""
+        """The running leader with the latest term."""
         leading = [each for each in self.running() if each.process.agreed.replication is not None]
         leading = [each for each in leading if each.process.agreed.replication.leads]
         return max(leading, key=lambda each: each.process.agreed.replication.raft.term, default=None)
@@ -236,7 +238,7 @@ class Group:
         )
 
     def are_level(self) -> bool:
-        """Whether all that run have applied the same, and a leader is there."""
+        """Whether there is a leader, and all members that run have applied the same entries."""
         applied = {member.process.agreed.replication.raft.log.applied for member in self.running()}
         leader = self.leader()
         return leader is not None and applied == {leader.process.agreed.replication.raft.log.last_index}
@@ -245,14 +247,14 @@ class Group:
         self.until(self.are_level)
 
     def check_equal(self) -> None:
-        """All nodes have the same state."""
+        """Assert that all nodes have the same state."""
         self.wait_until_level()
         states = [member.rows() for member in self.running()]
         for state in states[1:]:
             assert state == states[0]
 
     def restart(self, member: Member) -> None:
-        """Boot a member that was killed, and have its new run declared up."""
+        """Boot a member that was killed, and declare its new run up."""
         member.boot()
         self.until(lambda: member.has_started)
         leader = self.wait_for_leader()

@@ -1,4 +1,4 @@
-"""Stubs of replicas and their supervisors, which note what they are told, and a cluster of nodes that have them."""
+"""Stubs of replicas and their supervisors, which record the messages that they get, and a cluster with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from .group import Group, Member, V
 
 
 class Replica(Process):
-    """Notes what it is told of its group. It does not come to rest the next `busy` times."""
+    """Stands for a replica, and records what it is told of its group. It fails to come to rest the next
+    `busy` times.
+    """
 
     reply_errors = (AmqpError,)
 
@@ -46,7 +48,7 @@ class Replica(Process):
         self.told.append(row)
 
     def on_node_met(self, sender, node):
-        """A link was made."""
+        """Ignored: a link was made."""
 
     def on_quiesce(self, sender):
         self.told.append("quiesce")
@@ -70,7 +72,7 @@ class Replica(Process):
 
 
 class Supervisor(Process):
-    """Starts and ends stubs of replicas; `fails` has the queues whose replicas cannot be started."""
+    """Starts and ends stubs of replicas. The replicas of the queues in `fails` cannot be started."""
 
     def on_begin(self, sender):
         self.queues: dict[str, Any] = {}
@@ -106,11 +108,11 @@ class Supervisor(Process):
         return True
 
     def on_recovered(self, sender):
-        """All rows of the virtual host are there."""
+        """Ignored: all rows of the virtual host are there."""
 
 
 class Mirrored:
-    """Nodes a, b, c with a policy that mirrors queues."""
+    """The nodes a, b and c, with a policy that mirrors queues."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -130,7 +132,7 @@ class Mirrored:
         return self.cell(member, member.process.changing.supervisors[V])
 
     def replica(self, member: Member, name: str = "q") -> Replica | None:
-        """The process of the replica on this node; None if it has none."""
+        """The process of the replica on this node, or None."""
         queue_id = self.row(member, name).queue_id
         address = self.supervisor(member).queues.get(queue_id)
         return None if address is None else self.cell(member, address)
@@ -151,7 +153,7 @@ class Mirrored:
         return next(each for each in self.group.members if each.name == node)
 
     def are_settled(self) -> bool:
-        """Every node runs the replica that its state has for it, and that one knows the latest row."""
+        """Whether every node runs the replica that its state lists there, and that replica knows the latest row."""
         for member in self.group.running():
             row = self.row(member)
             if row is None:
@@ -169,7 +171,7 @@ class Mirrored:
         self.check_addresses()
 
     def check_addresses(self) -> None:
-        """All nodes show the queue with the address of the process of its master."""
+        """Assert that all nodes give the queue the address of its master's process."""
         running = self.group.running()
         row = self.row(running[0])
         master = self.member(row.node)

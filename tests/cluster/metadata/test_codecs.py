@@ -1,4 +1,6 @@
-"""Commands and messages as bytes: they come back as they were, recorded ones keep their meaning, damage is an error."""
+"""Commands and messages as bytes: decoding gives them back, bytes of earlier versions keep their meaning, and damaged
+bytes are an error.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ from warren.routing.rows import Binding, ExchangeRow, Member, QueueRow
 
 
 def _loaded(path: Path) -> Any:
-    """A test module of another folder, loaded by its path, because tests are not in a package that can be imported."""
+    """A test module of another folder, which is loaded by its path because the folders of tests are no packages."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -73,7 +75,7 @@ lockstep = _loaded(Path(__file__).parents[2] / "actors" / "metadata" / "test_sta
 COMMANDS, BINDINGS, VHOSTS = lockstep.COMMANDS, lockstep.BINDINGS, lockstep.VHOSTS
 
 NODES = st.builds(Node, st.sampled_from("ab"), st.text(max_size=3), features=st.just(("x", "y")))
-#: Virtual host, name and id of a queue.
+#: Strategies for the virtual host, name and id of a queue.
 WHERE = VHOSTS, st.text(max_size=3), st.text(max_size=3)
 MEMBERS = st.builds(Member, st.text(max_size=3), st.text(max_size=3), st.integers(0, 2**63))
 ALL_COMMANDS = st.one_of(
@@ -110,7 +112,7 @@ def test_commands_come_back_as_they_were(command):
 
 
 def test_every_command_has_a_number():
-    """A command without one could not be proposed in a cluster."""
+    """Every command has a number on the wire; without one it could not be proposed in a cluster."""
     classes = [value for value in vars(commands).values() if isinstance(value, type) and hasattr(value, "_fields")]
     found = {each for each in classes if each.__module__ == commands.__name__}
     assert found | {CompareDigest} == set(command_codec.COMMANDS.values())
@@ -119,7 +121,7 @@ def test_every_command_has_a_number():
 ARGUMENTS = table_from({"x-max-length": 5})
 ROW = QueueRow("/", "q", None, "0f" * 16, True, arguments=ARGUMENTS, node="warren@a", replicas=("warren@a",))
 
-#: Commands as the version that introduced them wrote them. Logs and other nodes may have these bytes for years.
+#: Commands as bytes of the version that introduced them. Logs and other nodes may contain such bytes for years.
 PINNED = [
     (
         "9201a12f",
@@ -245,7 +247,7 @@ PINNED = [
 
 
 def test_recorded_commands_keep_their_meaning():
-    """The bytes of earlier versions decode to the same commands, and are written in the same way."""
+    """Bytes of earlier versions decode to the same commands, and encoding these gives the same bytes."""
     for recorded, command in PINNED:
         assert unpack_command(bytes.fromhex(recorded)) == command
         assert pack_command(command).hex() == recorded
@@ -256,7 +258,7 @@ def test_a_field_that_is_added_later_has_its_default_in_older_commands():
     assert packed[0] == 0x95, "an array of the number and four fields"
     older = b"\x93" + packed[1 : packed.index(b"\xa4anna")]
     assert unpack_command(older) == DeclareQueue(ROW, False)
-    # A run that has ended did not say before how it was stopped.
+    # Earlier versions did not record how a run was stopped.
     before = pack_command(ChangeNodes((("warren@a", "1"),)))
     assert before[0] == 0x95 and unpack_command(b"\x94" + before[1:-1]) == ChangeNodes((("warren@a", "1"),))
     newer = b"\x96" + packed[1:] + b"\x07"

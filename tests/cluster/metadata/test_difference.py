@@ -1,4 +1,4 @@
-"""Readers who follow the changes between two states end up with what the second one has."""
+"""A reader that follows the changes between two states ends up with the second state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warren.routing.table import RoutingTable
 
 
 def _loaded(path: Path) -> Any:
-    """A test module of another folder, loaded by its path, because tests are not in a package that can be imported."""
+    """A test module of another folder, which is loaded by its path because the folders of tests are no packages."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -37,7 +37,9 @@ def made(commands: list[Any]) -> State:
 
 
 def with_ids_of_its_own(state: State) -> State:
-    """A queue has another id than any queue before it; the few ids of the sequences would collide by chance."""
+    """The state with a unique id for each queue, as in a cluster; the few ids that the strategies draw would be drawn
+    twice.
+    """
     for rows in state.vhosts.values():
         for row in list(rows.queues.values()):
             rows.put_queue(replace(row, queue_id=f"9{row.queue_id}"))
@@ -45,7 +47,7 @@ def with_ids_of_its_own(state: State) -> State:
 
 
 def shown(table: RoutingTable, state: State) -> object:
-    """What readers of the routing table see, and how it routes to the names of the tests."""
+    """What readers of the routing table see, and to which queues it routes messages to the names in the tests."""
     return {
         vhost: (
             {row.name: row for row in table.exchanges(vhost)},
@@ -63,7 +65,7 @@ def shown(table: RoutingTable, state: State) -> object:
 def _routed(table: RoutingTable, vhost: str, exchange: str, key: str) -> Any:
     try:
         return table.route(vhost, exchange, (key,))
-    except Exception as error:  # an exchange of a type that is not there refuses to route
+    except Exception as error:  # an exchange of a missing type refuses to route
         assert type(error).__name__ == "AmqpError"
         return ()
 
@@ -86,7 +88,7 @@ def test_a_reader_that_follows_the_changes_has_the_new_state(first, second):
     assert lockstep.contents(state) == lockstep.contents(wanted)
     rows = [change for change in applied.changes if not isinstance(change, (RecordPut, RecordRemoved))]
     table.publish(rows)
-    # As `Changing` does: virtual hosts are shown when they have been started, queues when they run.
+    # As in `Changing`, virtual hosts are shown once they have been started, and queues once they run.
     for change in rows:
         if isinstance(change, VhostAdded):
             table.add_vhost(change.vhost, state.vhosts[change.vhost])

@@ -1,4 +1,6 @@
-"""The Metadata of three nodes agree: what one is asked for, all have (CL-25, CL-31, CL-33, CL-37)."""
+"""The Metadata of three nodes agree: a change that is answered on one node is in force on all (CL-25, CL-31, CL-33,
+CL-37).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def test_what_was_answered_on_one_node_is_in_force_on_all(group, at):
 
 
 def code_of(answer) -> int | None:
-    """The reply code of the error that an ask was answered with; None if it was answered without one."""
+    """The reply code of the error that answered an ask; None if the answer was no error."""
     assert answer.is_here
     try:
         answer.value()
@@ -72,7 +74,9 @@ def test_of_two_nodes_that_declare_one_name_at_once_the_second_in_the_log_finds_
 
 
 def test_without_a_majority_a_change_gets_541_with_the_number_of_voters_that_can_be_reached(group):
-    """CL-37: neither side of the node that is alone answers a change that only one side has."""
+    """A leader that is cut off answers a change with 541 and how many voters it reaches, and the change of the majority
+    is in force on all nodes afterwards (CL-37).
+    """
     leader = group.wait_for_leader()
     cut(group, leader.name)
     asked = leader.begin(leader.declare("q"))
@@ -106,13 +110,15 @@ def test_a_killed_leader_is_replaced_within_a_second(group):
     leader = group.wait_for_leader()
     leader.kill()
     began = group.world.time
-    # The other ends notice at once that the connection is closed: the world closes those of a dead process.
+    # The other nodes notice at once that the leader was killed, because its connections are closed.
     group.until(lambda: group.leader() is not None)
     assert group.world.time - began < 1.5
 
 
 def test_a_node_that_is_silent_delays_answers_for_two_seconds_at_most(group):
-    """CL-31: its lease has ended by then, so it serves nobody."""
+    """A member that is cut off delays one answer for about 2 s, and no later one. By then its lease has ended, so it
+    serves no clients (CL-31).
+    """
     leader = group.wait_for_leader()
     silent, asked = [member for member in group.members if member is not leader]
     cut(group, silent.name)
@@ -139,7 +145,7 @@ def test_everything_comes_back_when_all_nodes_are_killed_together(group, at):
     group.check_equal()
     assert one.queues() == {"durable": "running", "transient": "running"}
     leader = group.wait_for_leader()
-    # Now the cluster learns that all runs are others, in one command.
+    # One command tells the cluster that the runs of all members are new ones.
     runs = tuple(member.run_of() for member in group.members)
     leader.ask(to_metadata.change_definitions(ChangeNodes(up=runs)))
     group.check_equal()
@@ -147,7 +153,9 @@ def test_everything_comes_back_when_all_nodes_are_killed_together(group, at):
 
 
 def test_a_run_that_counts_as_down_changes_nothing(group):
-    """Whatever went with that run is removed already, and would stay for ever."""
+    """A run that counts as down cannot change anything: what belonged to the run was removed when it was declared down,
+    so anything added later would stay for ever.
+    """
     leader = group.wait_for_leader()
     late = next(member for member in group.members if member is not leader)
     leader.ask(to_metadata.change_definitions(ChangeNodes(down=((late.name, late.incarnation),))))
@@ -160,7 +168,9 @@ def test_a_run_that_counts_as_down_changes_nothing(group):
 
 
 def test_what_a_replaced_leader_has_decided_about_other_nodes_does_not_take_effect_later(group):
-    """CL-53: while it was cut off it heard nobody. Its command is sent to the next leader when the links are back."""
+    """A verdict of a leader that was cut off has no effect when the next leader gets it: the old leader counted the
+    others as lost only because it received nothing (CL-53).
+    """
     cut_off = group.wait_for_leader()
     others = [member for member in group.members if member is not cut_off]
     term = cut_off.process.agreed.replication.raft.term
@@ -177,7 +187,7 @@ def test_what_a_replaced_leader_has_decided_about_other_nodes_does_not_take_effe
 
 
 def test_a_feature_is_enabled_when_all_members_know_it_and_on_all_nodes(group):
-    """CL-26"""
+    """A feature can be enabled only when all members know it, and is then enabled on all nodes (CL-26)."""
     first, second, third = group.members
     enable = to_metadata.change_definitions(EnableFeatures(("teleport",)))
     for member in (first, second):
@@ -192,7 +202,9 @@ def test_a_feature_is_enabled_when_all_members_know_it_and_on_all_nodes(group):
 
 
 def test_a_node_that_missed_more_than_the_log_keeps_gets_the_state(group, monkeypatch):
-    """CL-24: what has changed meanwhile is shown and performed as if the commands had come."""
+    """A node that was away for longer than the log reaches back gets the state, and shows and performs all differences
+    as if it had applied the commands (CL-24).
+    """
     monkeypatch.setattr("warren.cluster.metadata.replication.KEPT_ENTRIES", 5)
     monkeypatch.setattr("warren.cluster.metadata.replication.COMPACT_AT", 5)
     monkeypatch.setattr("warren.cluster.metadata.snapshots.PART_BYTES", 500)
@@ -214,7 +226,7 @@ def test_a_node_that_missed_more_than_the_log_keeps_gets_the_state(group, monkey
     assert late.routing.vhosts() == leader.routing.vhosts() == (V, "new")
     assert [row.name for row in late.routing.queues(V)] == [f"q{number}" for number in range(30)]
     assert [row.name for row in late.routing.route(V, "amq.fanout", ("",))] == ["q1"]
-    # What it got is on its disk, too.
+    # The state that it got is on its disk, too.
     late.kill()
     group.restart(late)
     group.check_equal()
@@ -251,7 +263,7 @@ def test_a_witness_votes_and_hands_leadership_over(group):
 
 
 def test_a_node_with_rows_of_its_own_founds_a_cluster_with_them():
-    """The founder's transient rows reach the members, too, though only its memory had them."""
+    """A node that founds a cluster brings its rows along, also the transient ones, which only its memory has."""
     world = SimWorld()
     members = [Member(world, letter, True) for letter in "ab"]
     one, two = members
@@ -279,7 +291,7 @@ def test_a_node_with_rows_of_its_own_founds_a_cluster_with_them():
 
 @pytest.fixture
 def full(monkeypatch):
-    """The directories of nodes whose disks refuse writes."""
+    """A set of directories; a node whose directory is in it cannot write to its disk."""
     directories: set[str] = set()
     apply = MetadataStore.apply
 
@@ -293,7 +305,9 @@ def full(monkeypatch):
 
 
 def test_a_full_disk_delays_the_others_for_three_seconds_at_most(group, full):
-    """CL-32: a member that has not applied what was committed gets no lease, and answers do not wait for it."""
+    """A member whose disk is full delays each answer for about 3 s at most, because it gets no lease until it has
+    applied what was committed (CL-32).
+    """
     leader = group.wait_for_leader()
     late, asked = [member for member in group.members if member is not leader]
     full.add(late.directory)
@@ -318,7 +332,9 @@ def test_a_leader_whose_disk_is_full_hands_over(group, full):
 
 
 def test_a_sole_voter_with_a_full_disk_refuses_additions_and_keeps_what_it_has_begun(full):
-    """An entry cannot be taken back: it is in force as soon as the disk accepts it."""
+    """A sole voter whose disk is full refuses new rows, and keeps the change that it has begun until the disk accepts
+    it, because a proposed entry cannot be taken back.
+    """
     with Group("a") as group:
         [one] = group.members
         one.ask(one.declare("old"))
@@ -337,7 +353,9 @@ def test_a_sole_voter_with_a_full_disk_refuses_additions_and_keeps_what_it_has_b
 
 
 def test_a_node_without_a_cluster_port_refuses_the_directory_of_a_member(group):
-    """It would change rows behind the back of the others."""
+    """A broker that is configured without a cluster refuses the data directory of a member, because it would change
+    rows without the other members.
+    """
     member = group.members[1]
     group.wait_until_level()
     member.kill()
@@ -349,7 +367,9 @@ def test_a_node_without_a_cluster_port_refuses_the_directory_of_a_member(group):
 
 
 def test_digests_of_equal_states_are_equal_and_compared(group, monkeypatch):
-    """CL-27: also those of a node that was started again in between, which keeps its rows in another order."""
+    """Nodes with equal states have equal digests, also a node that was restarted and keeps its rows in another order
+    (CL-27).
+    """
     monkeypatch.setattr("warren.cluster.metadata.digest.EVERY", 5)
     compared = []
     compare = Digests.compare
@@ -389,7 +409,9 @@ def test_a_node_whose_state_differs_ends(group, monkeypatch):
 
 
 def test_a_node_that_starts_again_learns_what_is_in_force(group):
-    """It does so even if nothing is changed meanwhile, because its declarations of what exists wait for that."""
+    """A node that starts again learns what is in force even if nothing changes, because a declare of something that
+    exists waits for that.
+    """
     leader = group.wait_for_leader()
     late = next(member for member in group.members if member is not leader)
     group.wait_until_level()
@@ -401,7 +423,9 @@ def test_a_node_that_starts_again_learns_what_is_in_force(group):
 
 
 def test_a_refused_change_keeps_nothing_of_a_node_that_has_ended(group):
-    """Its store must be closed, because the next run of the node may begin in the same process."""
+    """A change that was refused does not keep the old Metadata alive: its store must be closed, because the node's next
+    run may begin in the same process.
+    """
     member = group.members[0]
     gc.disable()
     try:
@@ -424,7 +448,9 @@ def test_a_refused_change_keeps_nothing_of_a_node_that_has_ended(group):
 
 
 def test_a_node_applies_many_changes_in_several_turns(monkeypatch):
-    """CL-36: what the log brings at once, as for a node that was away, does not keep other processes waiting."""
+    """A node that has much of the log to apply, such as one that was away, does so in several turns, between which
+    other processes work (CL-36).
+    """
     turns: dict[str, list[int]] = {}
     applied, after_batch = ClusterMetadata.applied, ClusterMetadata.after_batch
 
@@ -452,7 +478,9 @@ def test_a_node_applies_many_changes_in_several_turns(monkeypatch):
 
 
 def test_deleting_a_queue_that_is_gone_needs_no_entry_also_while_others_are_in_flight(group):
-    """A queue has its row removed before the deletion is answered, and the answer waits until that is in force."""
+    """A queue that is deleted has its row removed while it ends, so the command of the deletion itself finds nothing to
+    delete. It needs no entry, and its answer waits only until the removal is in force.
+    """
     asked = group.wait_for_leader()
     row, _ = asked.ask(asked.declare("q"))
     asked.ask(to_metadata.delete_queue(V, "q", False, False, "c"))

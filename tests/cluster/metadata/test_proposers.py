@@ -1,4 +1,4 @@
-"""`Proposers`: each command takes effect once, also on a node that was started again in between (CL-25)."""
+"""`Proposers`: each command takes effect once, also on a node that was restarted in between (CL-25)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from warren.cluster.metadata.proposers import KEPT_RUNS, TABLE, WINDOW, Proposers
 from warren.store.data_dir.metadata_store import Row
 
-#: Steps from the serials before: mostly the next ones, sometimes earlier or repeated ones.
+#: Steps from one serial to the next: mostly small ones, sometimes back to earlier or repeated serials.
 SERIALS = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 3 * WINDOW)), max_size=40)
 
 
 def restarted(proposers: Proposers) -> Proposers:
-    """What another node reads from the disk."""
+    """The proposers that another node reads from the disk."""
     again = Proposers()
     again.fill(Row(change.key, change.fields) for change in proposers.rows())
     return again
@@ -33,7 +33,7 @@ def test_each_serial_is_taken_once_and_none_that_is_too_old(serials, restarts):
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 20)), max_size=60))
 def test_the_disk_has_what_the_memory_has(steps):
-    """Old runs of a node are forgotten, the latest ones are kept."""
+    """The proposers on the disk are those in memory; old runs of a node are forgotten, and its latest ones kept."""
     proposers, disk, runs = Proposers(), {}, {"a": {}, "b": {}}
     for node, run in steps:
         if run not in runs[node] and len(runs[node]) == KEPT_RUNS:

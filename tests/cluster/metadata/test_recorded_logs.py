@@ -1,7 +1,7 @@
-"""Logs that earlier versions wrote, replayed: this version makes the same state of them (CL-26).
+"""Logs that earlier versions wrote, replayed: this version derives the same state from them (CL-26).
 
-During an upgrade node by node, nodes of two versions apply the same log. If they made different states of it, the nodes
-would differ for ever after. Each file of `tests/testdata/logs` has the entries of a log as they are on disks, what the
+During an upgrade node by node, nodes of two versions apply the same log. If they derived different states from it, the
+nodes would differ for ever. Each file of `tests/testdata/logs` has the entries of a log as they are on disks, what the
 version that wrote it answered to each command, and the digest of all rows after each entry:
 
     entry INDEX TERM BYTES
@@ -56,7 +56,7 @@ C = replace(B, name="warren@c", node_id="cc", address="c:25672")
 
 
 def mirroring(node: Node, incarnation: str | None = None) -> Node:
-    """The node with a build that knows mirrored queues, and in another run if that is given."""
+    """The node with a build that knows mirrored queues, and with this incarnation if one is given."""
     known = replace(node, features=("metadata_log", "mirrored_queues"))
     return known if incarnation is None else replace(known, incarnation=incarnation)
 
@@ -81,7 +81,7 @@ def bound(name: str, source: str = "events", key: str = "k.#") -> Binding:
     return Binding.of(source, "queue", name, key, table_from({"n": 1}))
 
 
-#: The commands of a log, in the order of its entries. Each kind is here, with and without effect.
+#: The commands of a log, in order. It contains every kind of command, with an effect and without one.
 HISTORY = (
     c.AddNode(A),
     c.CreateVhost("too early"),
@@ -174,7 +174,7 @@ HISTORY = (
 
 
 def entries() -> Iterator[Entry]:
-    """`HISTORY` as this version writes it; the last command comes twice, as one that was sent again."""
+    """`HISTORY` as entries that this version writes. The last command comes twice, as if it had been proposed again."""
     yield Entry(1, 1, EMPTY, b"")
     batches = [CommandBatch("warren@a", "a1", number, [pack_command(each)]) for number, each in enumerate(HISTORY, 1)]
     for index, batch in enumerate([*batches, batches[-1]], 2):
@@ -182,7 +182,7 @@ def entries() -> Iterator[Entry]:
 
 
 def replay(log: Iterator[Entry]) -> list[str]:
-    """The log and what this version makes of it, in the form of the files."""
+    """Apply the log, and return it with this version's results, in the form of the files."""
     outcomes: list[str] = []
 
     def report(proposer: object, serial: int, index: int, command: object, outcome: object) -> None:
@@ -216,7 +216,7 @@ def recorded(path: Path) -> Iterator[Entry]:
 
 @pytest.mark.parametrize("path", sorted(LOGS.glob("*.txt")), ids=lambda path: path.stem)
 def test_a_log_of_an_earlier_version_leads_to_the_same_state(path):
-    # The lines for people may show more fields in a later version.
+    # The lines with commands for people are not compared, because later versions may show more fields.
     replayed, written = replay(recorded(path)), path.read_text().splitlines()
     assert [line for line in replayed if "#" not in line] == [line for line in written if "#" not in line]
 

@@ -1,5 +1,5 @@
-"""Which replicas of mirrored queues run on which node: what the rows say, whatever happens to nodes and processes
-(CL-28, CL-44, CL-92). The queues and their supervisors are stubs that note what they are told.
+"""On each node the replicas run that the rows of mirrored queues list there, whatever happens to nodes and processes
+(CL-28, CL-44, CL-92). The queues and their supervisors are stubs that record what they are told.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def mirrored(monkeypatch):
 
 @pytest.fixture
 def declared(mirrored):
-    """A queue in whose ring all nodes are, with its master on a."""
+    """A queue that is mirrored on all three nodes, all of them in its ring, with the master on a."""
     mirrored.policy(ALL)
     first = mirrored.group.members[0]
     first.ask(first.declare("q"))
@@ -182,7 +182,9 @@ def test_an_evicted_replica_keeps_what_it_has_and_is_a_learner(declared):
 
 
 def test_a_node_proposes_to_join_a_few_rings_at_a_time(mirrored, monkeypatch):
-    """A node that started with ten thousand mirrored queues held up its own start by its proposals, and ended."""
+    """A node proposes to join few rings at a time. With ten thousand mirrored queues, a node's proposals once delayed
+    its own start so long that it ended.
+    """
     monkeypatch.setattr(replicas, "JOINING_AT_ONCE", 2)
     names = [f"q{number}" for number in range(7)]
     first, *others = mirrored.group.members
@@ -227,7 +229,9 @@ def test_a_replica_that_is_unfit_begins_again_without_messages(declared):
 
 
 def test_what_the_disk_has_is_not_compared_once_a_ring_was_forced(declared):
-    """The forced replica may give numbers again that only the others had given."""
+    """After an operator has forced a ring, another replica does not compare its disk with it, because the forced one
+    may give numbers to new messages that only the others had given before.
+    """
     first, second, third = declared.group.members
     row = declared.row(first)
     force = ForceRing(V, "q", row.queue_id, second.name, "an operator")
@@ -250,7 +254,7 @@ def test_a_node_that_is_not_wanted_any_more_deletes_what_it_has(declared):
 
 
 def test_a_master_moves_to_where_the_policy_wants_it(declared):
-    """It comes to rest before (CL-98)."""
+    """A master comes to rest, and then moves to the node on which the policy wants it (CL-98)."""
     first, second, third = declared.group.members
     master = declared.replica(first)
     declared.policy('{"ha-mode":"nodes","ha-params":["warren@c","warren@b"]}')
@@ -274,7 +278,9 @@ def test_a_master_that_is_too_busy_to_move_is_moved_later(declared):
 
 
 def test_a_policy_moves_no_master_while_too_few_replicas_would_stay(declared):
-    """The queue refuses publishes if fewer replicas are in sync than `ha-min-in-sync` (CL-123)."""
+    """A policy does not move a master while fewer replicas than `ha-min-in-sync` would stay in sync, because the queue
+    would refuse publishes (CL-123).
+    """
     first, second, third = declared.group.members
     row, master = declared.row(first), declared.replica(first)
     before = row.group.member_on(second.name)
@@ -319,7 +325,9 @@ def test_a_node_whose_virtual_host_is_down_leaves_the_rings(declared):
 
 
 def test_another_node_takes_the_place_of_one_that_does_not_come_back(monkeypatch):
-    """A node that is only restarted has its place back, because nobody begins to copy for a minute (CL-92)."""
+    """Another node takes the place of one that is away for more than a minute. A node that is only restarted gets its
+    place back, and nothing is copied in vain (CL-92).
+    """
     monkeypatch.setattr(stubs, "StubSupervisor", Supervisor)
     monkeypatch.setitem(FEATURES, MIRRORED_QUEUES, "")
     with Group("abcd") as group:

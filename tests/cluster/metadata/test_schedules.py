@@ -1,10 +1,10 @@
 """Random schedules: three nodes declare, bind and delete, while nodes are killed and links are cut.
 
-After each schedule everything is mended, and then these hold:
+At the end of each schedule all nodes run and all links are up, and then these hold:
 
-- All nodes have the same state, also the part that only the log needs, and their routing tables show it.
-- A queue whose declare was answered is there, and one whose delete was answered is not, unless other changes of the
-  same name may have come in between.
+- All nodes have the same state, including the part that serves only the log, and their routing tables show it.
+- A queue whose declare was answered exists, and one whose delete was answered does not, unless another change of the
+  same name may have come between.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NAMES = "pqrs"
 
 
 class Schedule:
-    """One schedule; `seed` decides everything."""
+    """One schedule, which `seed` decides completely."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.group = Group(world=SimWorld(seed))
-        #: Each change: name, verb, answer, and the steps at which it was begun and first seen to be answered.
+        #: Each change: name, verb, answer, and the steps at which it was begun and its answer was first seen.
         self.changes: list[dict[str, Any]] = []
         self.step = 0
 
@@ -105,7 +105,7 @@ class Schedule:
         leader = group.wait_for_leader()
         self.note_answers()
         group.wait_until_level()
-        # The runs of nodes that were killed have ended, so what is refused as theirs takes effect no more.
+        # The old runs of killed nodes end now, so a change that one of them has proposed can take effect no longer.
         leader.ask(to_metadata.change_definitions(ChangeNodes(up=tuple(each.run_of() for each in group.members))))
         group.check_equal()
         for member in group.members:
@@ -114,7 +114,7 @@ class Schedule:
             self.check_name(name, name in leader.queues())
 
     def check_table(self, member: Member) -> None:
-        """The routing table has the queues of the state, and the queues at home here have a process."""
+        """Assert that the routing table has the state's queues, and that each queue at home here has a process."""
         rows = member.process.state.vhosts[V].queues
         shown = {row.name: row for row in member.routing.queues(V)}
         group = self.group
@@ -122,13 +122,15 @@ class Schedule:
         assert {row.queue_id for row in member.routing.queues(V)} == {row.queue_id for row in rows.values()}, shown
 
     def check_name(self, name: str, is_there: bool) -> None:
-        """Check that the queue exists as its last change demands, if it is certain which change came last."""
+        """Assert that the queue exists or not, as its last change demands, if it is certain which change
+        was the last.
+        """
         about = [change for change in self.changes if change["name"] == name and change["verb"] != "bind"]
         certain = [change for change in about if outcome_of(change) == "done"]
         if not certain:
             return
         last = max(certain, key=lambda change: change["begun"])
-        # Any other change that ended, or may have taken effect, after this one began may have come later.
+        # Changes that ended after this one began, or may have taken effect then, may be later ones.
         rivals = [
             other
             for other in about
@@ -141,11 +143,12 @@ class Schedule:
 
 
 def outcome_of(change: dict[str, Any]) -> str:
-    """`done`, `refused`, or `unknown` if the node died or the time was over."""
+    """`done` or `refused`, or `unknown` if the node died or gave no answer in time."""
     try:
         answer = change["answer"].value()
         if change["verb"] == "declare" and not answer[1]:
-            # Nodes have leases only with `Members`, so this one may not have had the latest changes.
+            # This node may lack the latest changes: without `Members` it has no lease that would keep it from
+            # answering.
             return "unknown"
     except ProcessDown:
         return "unknown"

@@ -1,4 +1,4 @@
-"""Nodes whose processes must not crash unless the test provokes it."""
+"""Nodes for the tests of this folder, whose processes must not crash unless the test provokes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .nodes import Nodes
 
 @pytest.fixture
 def make(monkeypatch):
-    """`make(names, seed, **settings)` starts nodes."""
+    """`make(names, seed, **settings)` starts nodes, which are closed after the test."""
     made = []
 
     def make(names="ab", **options):
@@ -23,7 +23,7 @@ def make(monkeypatch):
 
 @pytest.fixture
 def nodes(make):
-    """Nodes a and b; queues are at home on b."""
+    """The nodes a and b; new queues get their home on b."""
     nodes = make()
     nodes.home("b")
     return nodes

@@ -1,8 +1,8 @@
 """Nodes on simulated machines whose systems of actors are connected and which share their metadata.
 
 `SharedLog` stands for consensus: every node applies every command in one order, and a command is answered when all
-nodes that run have applied it. `SimSocket` lets a client of the behaviour tests talk to such a node, so that a test
-reads like one about a real broker: whatever waits for data runs the world.
+nodes that run have applied it. `SimSocket` lets the client of the behaviour tests talk to such a node, so that a test
+reads like one against a real broker: whenever the client waits for data, the world runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DEFAULT = {name for name, _, _ in DEFAULT_EXCHANGES}
 
 
 class SharedLog:
-    """The log of one of several nodes in a world. `make` is what `Metadata` calls to have its log."""
+    """The log of one node in a world with several. `Metadata` makes it with `make`."""
 
     def __init__(self, history: History, process: Any, state: Any, owner: Any) -> None:
         self.history = history
@@ -141,15 +141,17 @@ class History:
         return SharedLog(self, process, state, owner)
 
     def everywhere(self) -> int:
-        """How many commands all nodes have applied that follow the log."""
+        """How many commands all nodes with a log have applied."""
         return min([log.applied for log in self.logs if log.is_following], default=len(self.commands))
 
 
 class Letters:
-    """Encodes what crosses between the nodes as the links of real nodes do, in the place of pickle."""
+    """Encodes messages between the nodes as the links of real nodes do, where simulated systems would otherwise use
+    pickle.
+    """
 
     def __init__(self) -> None:
-        #: By the systems at this end and at the other end.
+        #: One `Envelopes` for each pair of systems: at this end, and at the other end.
         self.envelopes: dict[tuple[str, str], Envelopes] = {}
 
     def _between(self, own: str, peer: str) -> Envelopes:
@@ -214,7 +216,7 @@ class Nodes:
     def __init__(self, monkeypatch: Any, names: str = "ab", seed: int = 1, **settings: Any) -> None:
         self.world = SimWorld(seed, conditions=Conditions(link_delay=2e-4, detection_delay=0.3), sweep_interval=200)
         self.history = History()
-        #: The processes that the test has had crash.
+        #: The processes that the test has made crash.
         self.provoked: set[str] = set()
         self.monkeypatch = monkeypatch
         monkeypatch.setattr(metadata_process, "LocalLog", self.history.make)
@@ -235,7 +237,7 @@ class Nodes:
         self.meet()
 
     def meet(self) -> None:
-        """Wait until all nodes that run are connected, and tell each of the others."""
+        """Wait until all nodes that run are connected, and report each of them to the others."""
         up = {name for name, node in self.nodes.items() if node.is_up}
         assert self.world.run_until(
             lambda: all(
@@ -251,7 +253,7 @@ class Nodes:
         self.world.run(0.1)
 
     def met(self, name: str, other: str) -> None:
-        """Tell a node that another one is connected."""
+        """Report to a node that another one is connected."""
         metadata = self.metadata(name)
         metadata.spawn(metadata.changing.elsewhere.node_met(f"warren@{other}", self.nodes[other].base.name))
 
@@ -263,12 +265,12 @@ class Nodes:
         assert outcomes[0].error is None
 
     def restart(self, name: str) -> None:
-        """Start a node again that was killed."""
+        """Start a killed node again, and wait until it has started."""
         self.boot(name)
         self.started(name)
 
     def boot(self, name: str) -> None:
-        """Begin to start a node again that was killed."""
+        """Begin to start a killed node again."""
         node = self.nodes[name]
         incarnation = f"{name}-{node.machine.boots + 1}"
         self.propose(
@@ -277,12 +279,12 @@ class Nodes:
         node.boot()
 
     def started(self, name: str) -> None:
-        """Wait until a node has started that was booted."""
+        """Wait until a node that was booted has started."""
         assert self.world.run_until(lambda: self.nodes[name].is_up, 30.0)
         self.meet()
 
     def up(self, *names: str) -> None:
-        """What the leader proposes when these nodes run."""
+        """Propose that these nodes run, as the leader of a real cluster does."""
         up = [
             Node(f"warren@{each}", f"id of {each}", features=_FEATURES, incarnation=self.nodes[each].base.name)
             for each in names
@@ -290,7 +292,7 @@ class Nodes:
         self.propose(ChangeNodes(up=tuple(up)))
 
     def down(self, name: str, at: str = "a") -> None:
-        """What the leader proposes when a node is lost; another node does that."""
+        """Propose that a node is lost, as the leader of a real cluster does; the node `at` proposes it."""
         (known,) = [
             node for node in self.metadata(at).state.definitions.nodes.values() if node.name == f"warren@{name}"
         ]
@@ -300,13 +302,13 @@ class Nodes:
         return self.nodes[name].processes("Metadata")[0]
 
     def home(self, name: str) -> None:
-        """Have new queues at home on this node, whoever declares them."""
+        """Give new queues their home on this node, whichever node declares them."""
         for each in self.nodes:
             if self.nodes[each].base is not None:
                 self.metadata(each).homes.choose = lambda *question: f"warren@{name}"
 
     def crash(self, process: Any) -> None:
-        """Have a process crash at its next message."""
+        """Make a process crash at its next message."""
         name = process.myAddress.addressDetails
         self.provoked.add(name)
         process._dispatch = process.after_batch = _crash
@@ -331,7 +333,7 @@ class Nodes:
         return self.connect(name).channel()
 
     def cut(self, one: str, other: str) -> None:
-        """Cut the connection of two nodes, and wait until both have noticed it."""
+        """Cut the connection between two nodes, and wait until both have noticed it."""
         self.world.partition([one], [other])
         link = self.links[one, other]
         assert self.world.run_until(lambda: link.session(one) is None and link.session(other) is None, 5.0)

@@ -13,14 +13,14 @@ def set_alarm(nodes, name, source, on):
 
 
 def publisher(nodes, name):
-    """A channel whose connection is told when it is blocked."""
+    """A channel whose connection gets connection.blocked."""
     channel = nodes.connect(name, capabilities={**CAPABILITIES, "connection.blocked": True}).channel()
     channel.queue("q")
     return channel
 
 
 def blocked_for(nodes, channel):
-    """Why the connection is blocked when it publishes."""
+    """The reason with which the connection is blocked when it publishes."""
     nodes.world.run(0.1)
     channel.publish("m", "q")
     return channel.client.wait(0, m.ConnectionBlocked).method.reason
@@ -41,7 +41,7 @@ def test_publishers_of_all_nodes_are_blocked(nodes):
 
 
 def test_an_alarm_that_is_older_than_the_connection(nodes):
-    """A node that meets another one learns of its alarms; they end with the connection of the nodes."""
+    """A node that connects to another one learns of its alarms, and forgets them when the connection ends."""
     nodes.home("a")
     channel = publisher(nodes, "a")
     nodes.cut("a", "b")
@@ -57,7 +57,7 @@ def test_an_alarm_that_is_older_than_the_connection(nodes):
 
 
 def test_others_are_notified_of_their_own_node_only(nodes):
-    """The memory monitor and the events of a node are about that node."""
+    """Embedding programs and events on a node report the alarms of that node only."""
     set_alarm(nodes, "b", "disk", True)
     nodes.world.run(0.5)
     disk_alarms = [nodes.nodes[name].processes("MemoryMonitor")[0].disk_alarm for name in "ab"]

@@ -8,20 +8,20 @@ from warren.amqp import methods as m
 from warren.tests.behaviour.wire import REPLIES, Refused
 
 ROUNDS = 12
-#: Virtual seconds that any method may take here; one that waits for a process that never comes takes 15.
+#: Virtual seconds that a method may take. A method that waits for a process that never starts takes 15.
 SOON = 2.0
 
 
 @pytest.fixture(params=range(4))
 def nodes(request, make):
-    """Nodes a, b and c; queues are at home on b."""
+    """The nodes a, b and c; new queues get their home on b."""
     nodes = make("abc", seed=request.param)
     nodes.home("b")
     return nodes
 
 
 def answer(nodes, channel, method):
-    """The reply to a method that was sent; the reply code if it was refused, and then the channel is opened again."""
+    """The reply to a method that was sent. If it was refused: the reply code, after opening the channel again."""
     began = nodes.world.now()
     try:
         return channel.wait(*REPLIES[type(method)]).method
@@ -33,12 +33,12 @@ def answer(nodes, channel, method):
 
 
 def is_starting(node):
-    """Whether the node's Metadata can be told of other nodes."""
+    """Whether the node's Metadata has started so far that it can be told of other nodes."""
     return any(hasattr(metadata, "replicas") for metadata in node.processes("Metadata"))
 
 
 def test_a_publish_waits_for_a_queue_that_is_starting(nodes):
-    """A node that routes messages to a queue before its home has started it neither loses nor refuses them."""
+    """A publish that reaches the home before the queue has started is neither lost nor refused, but waits there."""
     declarer, publisher = nodes.channel("c"), nodes.channel("a")
     publisher.confirm()
     published = 0
@@ -59,7 +59,7 @@ def test_a_publish_waits_for_a_queue_that_is_starting(nodes):
 
 
 def test_methods_that_meet_a_new_queue_wait_for_its_start(nodes):
-    """A channel of a node that knows a queue already does not take it for crashed."""
+    """A method that reaches a queue before it has started waits, and does not take the queue for crashed."""
     declarer, others = nodes.channel("c"), [nodes.channel("a"), nodes.channel("b")]
     for number in range(ROUNDS):
         method = m.QueueDeclare(queue=f"q{number}")
@@ -71,7 +71,7 @@ def test_methods_that_meet_a_new_queue_wait_for_its_start(nodes):
 
 
 def test_a_declare_survives_the_deletions_of_others(nodes):
-    """Like RabbitMQ, a declare whose queue is gone before the answer declares it again."""
+    """A declare whose queue is deleted before the answer declares the queue again, as in RabbitMQ."""
     declarers, deleters = [nodes.channel(name) for name in "abc"], [nodes.channel(name) for name in "abc"]
     declare, delete, look = m.QueueDeclare(queue="q"), m.QueueDelete(queue="q"), m.QueueDeclare(queue="q", passive=True)
     for _ in range(ROUNDS):
@@ -88,8 +88,8 @@ def test_a_declare_survives_the_deletions_of_others(nodes):
 
 
 def test_methods_that_meet_a_node_that_is_starting_wait_for_its_queues(make):
-    """Other nodes know the queues of a node that starts again before these are recovered, and a client may have asked
-    for one when the node's earlier run had ended already.
+    """A method for a queue of a node that is starting waits until the queue is recovered, also if a client sent it
+    while the node's earlier run had ended.
     """
     nodes = make("abc", with_store=True)
     nodes.home("b")
@@ -117,7 +117,7 @@ def test_methods_that_meet_a_node_that_is_starting_wait_for_its_queues(make):
 @pytest.mark.parametrize("seed", range(1, 5))
 @pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
 def test_a_publish_that_meets_a_deletion_is_confirmed(make, durable, seed):
-    """Whoever publishes to a queue that another client deletes gets acks alone, as from RabbitMQ (CL-35, AB-111)."""
+    """A publish to a queue that another client is deleting is confirmed, as in RabbitMQ (CL-35, AB-111)."""
     nodes = make("abc", seed=seed, with_store=durable)
     nodes.home("b")
     publishers, deleter = [nodes.channel(name) for name in "abc"], nodes.channel("c")

@@ -1,4 +1,4 @@
-"""Commands on one node list what all nodes have, and act on it (CL-59)."""
+"""A command on one node lists the objects of all nodes, and acts on them (CL-59)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warren.tests.behaviour.wire import Refused
 
 
 def rows_of(nodes, operation, at="a", **arguments):
-    """The rows of a listing that a command on this node prints, or the answer of another operation."""
+    """The rows of a listing by a command on this node, or the result of another operation."""
     (node,) = nodes.nodes[at].processes("NodeSupervisor")
     answers = []
 
@@ -27,7 +27,7 @@ def rows_of(nodes, operation, at="a", **arguments):
 
 @pytest.fixture
 def work(nodes):
-    """A client on each node, and a queue on b that both consume from."""
+    """A client on each node; both consume from a queue on b."""
     channels = {name: nodes.channel(name) for name in "ab"}
     channels["a"].queue("q")
     for name, channel in channels.items():
@@ -55,7 +55,7 @@ def test_connections_and_channels(nodes, work):
 
 
 def test_unresponsive_queues_of_this_node_only(nodes, work):
-    """CM-147: --local leaves out those of other nodes."""
+    """`--local` leaves out the unresponsive queues of other nodes (CM-147)."""
     nodes.nodes["b"].machine.pause()
     asked = {"vhost": "/", "columns": ["name"], "queue_timeout": 0.5}
     assert rows_of(nodes, "list_unresponsive_queues", **asked) == [{"name": "q"}]

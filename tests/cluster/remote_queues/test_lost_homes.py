@@ -17,7 +17,7 @@ def near(nodes):
 
 
 def refusal(channel, method):
-    """Code and text with which a method is refused, on a channel of its own."""
+    """The code and text with which a method is refused; it is sent on a channel of its own."""
     own = channel.client.channel()
     own.send(method)
     with pytest.raises(Refused) as refused:
@@ -36,7 +36,9 @@ METHODS = (
 
 @pytest.mark.parametrize("how", ["cut", "kill"])
 def test_what_channels_of_other_nodes_are_told_first(nodes, near, how):
-    """A consumer is cancelled and unconfirmed publishes are refused before the node knows whether the home is down."""
+    """When the link to a queue's home is lost, consumers are cancelled and unconfirmed publishes refused at once,
+    before the node knows whether the home is down.
+    """
     near.queue("q", durable=True)
     near.confirm()
     near.consume("q", "tag")
@@ -54,7 +56,9 @@ def test_what_channels_of_other_nodes_are_told_first(nodes, near, how):
 
 
 def test_a_durable_queue_of_a_node_that_is_down(nodes, near):
-    """Methods name the home; a publish is refused, and returned if it is mandatory and no other queue gets it."""
+    """While the home of a durable queue is down, methods are refused with its name. A publish is nacked, and returned
+    first if it is mandatory and reaches no other queue.
+    """
     near.queue("q", durable=True)
     near.bind("q", "amq.fanout")
     nodes.kill("b")
@@ -88,7 +92,9 @@ def test_a_transaction_with_a_queue_that_is_down_fails(nodes, near):
 
 
 def test_a_transient_queue_goes_with_its_home(nodes, near):
-    """CL-33: it leaves with its bindings, and its name is free."""
+    """When the home of a transient queue is lost, the queue goes with its bindings, and its name can be used again
+    (CL-33).
+    """
     near.queue("q")
     near.bind("q", "amq.fanout")
     near.consume("q", "tag")
@@ -104,7 +110,7 @@ def test_a_transient_queue_goes_with_its_home(nodes, near):
 
 
 def test_a_queue_whose_home_is_down_can_be_deleted(nodes, near):
-    """A delete with if-empty is refused, because no node can check that."""
+    """A queue whose home is down can be deleted, but not with if-empty, because no node can check that."""
     near.queue("q", durable=True)
     nodes.kill("b")
     nodes.down("b")
@@ -116,7 +122,9 @@ def test_a_queue_whose_home_is_down_can_be_deleted(nodes, near):
 
 
 def test_a_queue_can_be_used_again_when_the_connection_is_back(nodes, near):
-    """The queue was never down. Its consumers of other nodes were cancelled, and their messages come again."""
+    """After a cut the queue is usable again. Its consumers on other nodes were cancelled, and the messages that they
+    held come again.
+    """
     near.queue("q")
     near.publish("m", "q")
     near.consume("q", "tag")
@@ -142,7 +150,7 @@ def test_an_exclusive_queue_ends_with_the_node_of_its_connection(nodes, near):
 
 
 def test_a_declare_whose_home_dies_is_answered(nodes, near):
-    """CL-34: the client is not left waiting when the node that starts its queue dies."""
+    """If the node that starts a new queue dies, the declare is answered with an error (CL-34)."""
     nodes.nodes["b"].machine.pause()
     near.send(m.QueueDeclare(queue="q", durable=True))
     nodes.world.run(0.05)
@@ -155,7 +163,9 @@ def test_a_declare_whose_home_dies_is_answered(nodes, near):
 
 
 def test_a_durable_queue_is_used_again_when_its_home_is_back(make):
-    """Its address has another incarnation, which every node learns when it is connected to the home again."""
+    """When the home of a durable queue runs again, clients of other nodes can use it, although its address has another
+    incarnation.
+    """
     nodes = make(with_store=True)
     nodes.home("b")
     near = nodes.channel("a")
@@ -174,7 +184,9 @@ def test_a_durable_queue_is_used_again_when_its_home_is_back(make):
 
 
 def test_what_is_published_while_the_home_stops_is_refused_or_kept(make):
-    """A queue whose node stops has ended in order, and has not been deleted: it owes its confirms for ever."""
+    """Publishes to a queue whose home stops are nacked, or are in the queue when the home runs again. They are not
+    counted as confirmed just because the queue's process ended in order, as for a deleted queue.
+    """
     nodes = make(with_store=True)
     nodes.home("b")
     near = nodes.channel("a")

@@ -1,4 +1,4 @@
-"""A client of one node has another one perform operations (CL-59)."""
+"""A client's connection on one node has another node perform operations (CL-59)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .test_listings import rows_of
 
 
 def answers(nodes, name, **arguments):
-    """The messages with which b answers a client of a."""
+    """The messages with which b answers the client on a."""
     rows = rows_of(nodes, "on_node", node="warren@b", name=name, arguments=arguments)
     return [unpack(row["piece"]) for row in rows]
 

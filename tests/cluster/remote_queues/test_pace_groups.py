@@ -12,21 +12,23 @@ from warren.actors.pace.holder import holder
 from warren.amqp import methods as m
 from warren.definitions.records import Policy
 
-#: The home of each queue.
+#: The node on which each queue has its home.
 HOMES = {"x": "a", "y": "b", "z": "b"}
 
 
 def group_of(nodes, node):
-    """The name of a pace group whose clock is held by this node."""
+    """The name of a pace group whose clock this node holds."""
     context = nodes.nodes["a"].processes("Pacer")[0].context
     return next(name for name in map(str, range(100)) if holder(context, ("/", name)) == f"warren@{node}")
 
 
 class Shop:
-    """Three queues that share 100 messages a second, with 3,000 messages and a consumer each."""
+    """Three queues that share 100 messages a second, each with 3,000 messages and a consumer."""
 
     def __init__(self, nodes, holder_node, busy="xyz", rate=100, groups=()):
-        """With `groups`, each queue has a consumer of each of these, and each group has the rate."""
+        """If `groups` are given, each queue has a consumer of each consumer group, and each consumer group has the
+        rate.
+        """
         self.nodes = nodes
         definition = {"pace-rate": rate, "pace-group": group_of(nodes, holder_node)}
         if groups:
@@ -50,7 +52,7 @@ class Shop:
         self.delivered()
 
     def delivered(self):
-        """How many messages of each queue have come since the last call; `self.got` counts them by consumer."""
+        """How many messages each queue has delivered since the last call; `self.got` counts them by consumer."""
         self.got = Counter()
         found = {}
         for queue, channel in self.channels.items():
@@ -90,8 +92,8 @@ def test_a_high_rate_is_kept_on_average(make):
 
 
 def test_another_node_goes_on_with_the_clock(make):
-    """While the holder cannot be reached the queues hold; when it counts as down another node goes on, and the two
-    clocks together never exceed the rate.
+    """While the node that holds the clock cannot be reached, the queues deliver nothing. When it counts as down,
+    another node takes the clock over, and both clocks together never exceed the rate.
     """
     nodes = make("abc")
     shop = Shop(nodes, "c")
@@ -106,7 +108,7 @@ def test_another_node_goes_on_with_the_clock(make):
 
 
 def test_a_clock_moves_to_the_node_that_holds_it_from_now_on(make):
-    """A node that comes back takes its clocks back, while queues wait at the one before."""
+    """A node that comes back takes its clocks back while queues wait at the node that held them meanwhile."""
     nodes = make("abc")
     nodes.kill("c")
     nodes.down("c")

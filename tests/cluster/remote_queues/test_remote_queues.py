@@ -1,6 +1,6 @@
 """Clients of node a use queues on node b (CL-10, CL-34, CL-59).
 
-The behaviour of queues is tested by `tests/behaviour`. These tests are about what two nodes add to it.
+`tests/behaviour` tests the behaviour of queues; these tests are about what the distance between two nodes adds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def near(nodes):
 
 @pytest.fixture
 def far(nodes):
-    """A channel on the home of the queues."""
+    """A channel on the node with the queues."""
     return nodes.channel("b")
 
 
 def test_publish_and_get(near, far):
-    """A declare on either node is in force on the other, and messages are where the queue is."""
+    """A declare on either node is in force on the other, and messages published on one node can be fetched on both."""
     near.confirm()
     near.queue("q")
     for number in range(3):
@@ -43,7 +43,9 @@ def test_the_home_starts_the_queue(nodes, near):
 
 
 def test_acknowledgements_and_requeues(near, far):
-    """What a channel on another node settles or loses is settled or comes again, flagged as redelivered."""
+    """Acknowledgements from another node settle messages, and messages that a channel there loses come again, flagged
+    as redelivered.
+    """
     near.queue("q")
     near.qos(3)
     near.consume("q")
@@ -63,8 +65,8 @@ def test_acknowledgements_and_requeues(near, far):
 
 @pytest.mark.parametrize(("size", "count", "most"), [(500, 3_000, 1_600), (10_000, 1_000, 400)])
 def test_what_is_not_written_to_a_socket_stays_at_the_home(nodes, near, far, size, count, most):
-    """FC-32: a queue delivers at most 200 messages that the consumer's connection has not written, and 800 if they are
-    small.
+    """A queue delivers at most 200 messages that the consumer's connection on another node has not written to its
+    socket, and 800 if they are small (FC-32).
     """
     near.queue("q")
     far.confirm()
@@ -81,7 +83,9 @@ def test_what_is_not_written_to_a_socket_stays_at_the_home(nodes, near, far, siz
 
 
 def test_a_queue_without_credit_slows_publishers_of_other_nodes(nodes, near):
-    """FC-20, FC-4: a channel stops its client when a queue on another node has given it no credit."""
+    """When a queue on another node gives a channel no credit, the channel's connection stops reading from its client
+    (FC-20, FC-4).
+    """
     near.queue("q")
     nodes.nodes["b"].machine.pause()
     for _ in range(2_000):
@@ -144,7 +148,7 @@ def test_the_channel_wide_prefetch_spans_nodes(nodes, near, far):
 
 
 def test_what_is_recovered_comes_before_what_follows_it(near, far):
-    """AB-137: the queue has the messages back before it may deliver others for them."""
+    """basic.recover returns the messages to the queue before the queue delivers others in their place (AB-137)."""
     near.queue("q")
     near.qos(3, global_=True)
     near.consume("q")
@@ -182,7 +186,9 @@ def test_a_fan_out_over_two_nodes_is_confirmed_by_both(nodes, near, far):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_dead_letters_cross(make, durable):
-    """A dead letter goes to a queue on another node with its x-death, and not by the journal, which is local."""
+    """A dead letter with its x-death reaches a queue on another node, not by the journal, which only its own node
+    reads.
+    """
     nodes = make(with_store=durable)
     near, far = nodes.channel("a"), nodes.channel("b")
     nodes.home("b")
@@ -199,7 +205,7 @@ def test_dead_letters_cross(make, durable):
 
 
 def test_direct_replies_cross(nodes, near, far):
-    """AB-140: the client of one node answers that of another without a queue."""
+    """A direct reply from a client of one node reaches the client of another without a queue (AB-140)."""
     near.consume("amq.rabbitmq.reply-to", no_ack=True)
     near.queue("requests")
     near.publish("question", "requests", reply_to="amq.rabbitmq.reply-to")
@@ -215,7 +221,7 @@ def test_direct_replies_cross(nodes, near, far):
 
 
 def test_a_policy_reaches_the_queue_once(nodes, near, far):
-    """The home applies it; other nodes do not send the queue settings."""
+    """Only the home of a queue applies a policy to it; the other nodes send it no settings."""
     near.queue("q")
     for body in "123":
         near.publish(body, "q")
@@ -227,7 +233,9 @@ def test_a_policy_reaches_the_queue_once(nodes, near, far):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_queue_that_restarts_is_found_again(make, seed):
-    """AB-126: consumers on other nodes consume again, and methods that meet the crash wait for the next process."""
+    """When a queue crashes, consumers on other nodes consume again, and methods that were under way wait for its next
+    process (AB-126).
+    """
     nodes = make(seed=seed)
     near, far = nodes.channel("a"), nodes.channel("b")
     nodes.home("b")
@@ -261,7 +269,7 @@ def test_a_queue_is_deleted_from_afar(near, far):
 
 
 def test_two_nodes_declare_one_name(nodes, near, far):
-    """CL-30: the second in the log is compared with the first."""
+    """Of two nodes that declare one name, the second in the log is compared with the first (CL-30)."""
     near.send(m.QueueDeclare(queue="q", auto_delete=True))
     far.send(m.QueueDeclare(queue="q"))
     results = []

@@ -1,4 +1,4 @@
-"""A conversation with a broker goes the same way whether the queues are on the client's node or on another one (CL-59).
+"""A client receives the same answers from a broker, whether the queues are on its node or on another one (CL-59).
 
 Each conversation is held twice, and what the client receives is compared.
 """
@@ -63,7 +63,7 @@ def confirms_and_returns(channel):
     channel.publish(b"routed", "q", mandatory=True)
     channel.publish(b"lost", "nowhere", mandatory=True)
     returned = channel.wait(m.BasicReturn)
-    # A message that no queue gets is confirmed at once, before one that travels to another node.
+    # A message that reaches no queue is confirmed at once, and so before one that goes to another node.
     acked, nacked = channel.confirms(1, 2)
     return returned.method.reply_code, returned.body, sorted(acked), nacked, channel.get_all("q")
 

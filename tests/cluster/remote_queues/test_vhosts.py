@@ -11,7 +11,7 @@ from warren.definitions.records import Permission
 
 @pytest.fixture
 def nodes(make):
-    """Nodes whose virtual hosts take a while to start."""
+    """Nodes that take a while to start a virtual host."""
     return make(with_store=True)
 
 
@@ -20,7 +20,9 @@ def ask(nodes, message, at="a"):
 
 
 def test_a_new_virtual_host_can_be_opened_on_every_node(nodes):
-    """Whoever gets the answer may tell a client of another node, which then declares a queue in it there."""
+    """When the creation of a virtual host is answered, every node can open it: the creator may tell a client of another
+    node, which declares a queue in it there.
+    """
     ask(nodes, to_metadata.create_vhost("v"))
     assert all("v" in nodes.metadata(name).changing.supervisors for name in "ab")
     nodes.propose(PutRecords((Permission("guest", "v", ".*", ".*", ".*"),)))

@@ -1,4 +1,4 @@
-"""Who is taken for lost, who is declared down and up, and what a node without a lease does."""
+"""Which nodes count as lost, which are declared down or up, and what a node without a lease does."""
 
 from warren.cluster.membership.majority.failure_detector import FailureDetector
 from warren.cluster.membership.majority.pause import Pause, PauseAction, PauseStage
@@ -27,7 +27,9 @@ def test_the_time_is_drawn_a_tenth_longer_or_shorter():
 
 
 def test_a_host_that_refuses_for_half_a_second_has_no_process():
-    """CL-50: a killed process is noticed in half a second."""
+    """A host that refuses connections for half a second has no process any more, so a killed node is noticed in that
+    time (CL-50).
+    """
     seen = detector("b")
     seen.refused("b", 1.0)
     seen.refused("b", 1.2)
@@ -61,7 +63,9 @@ def leader(now=0.0):
 
 
 def test_a_new_leader_waits_for_everybody_and_declares_all_at_once():
-    """CL-43: after a power cut of everything the old runs go down together."""
+    """A new leader waits for all members and declares them up and down as one set, so that after a power cut all old
+    runs go down together (CL-43).
+    """
     rows = {"a": "a0", "b": "b0", "c": "c0"}
     verdicts, seen = leader(), detector("b", "c")
     verdicts.heard("b", "b1", True)
@@ -140,7 +144,9 @@ def test_a_short_loss_of_the_lease_stalls_and_closes_nothing():
 
 
 def test_a_long_one_pauses_the_node_and_its_return_resumes_it():
-    """CL-54, CL-55"""
+    """A node that has had no lease for long closes its clients' connections, and serves clients again when it has one
+    (CL-54, CL-55).
+    """
     pause = Pause(5.0)
     pause.step(1.0, False, False)
     assert pause.step(6.0, False, False) is PauseAction.PAUSE
@@ -158,7 +164,7 @@ def test_a_node_that_was_declared_down_restarts_once():
 
 
 def test_a_node_restarts_at_most_once_in_ten_seconds():
-    """CL-53: until then it has paused."""
+    """A node begins a new run at most once in 10 s, and serves no clients until then (CL-53)."""
     pause = Pause(5.0, restarted_at=0.0)
     assert pause.step(3.0, True, True) is None
     assert pause.step(8.0, True, True) is PauseAction.PAUSE

@@ -1,4 +1,4 @@
-"""Leases: a node has stopped to act before a leader declares it down (CL-51)."""
+"""A node's lease has ended before a leader declares the node down (CL-51)."""
 
 import random
 
@@ -28,7 +28,7 @@ def test_a_late_grant_of_an_earlier_question_takes_nothing_back():
 
 
 def test_a_process_that_stood_still_finds_its_lease_expired():
-    """CL-56: the clock is read after the pause."""
+    """A process that stood still reads the clock before it acts, and so finds that its lease has ended (CL-56)."""
     lease = Lease()
     Asker(lease).granted(10.0, 1.5)
     assert not lease.holds(70.0)
@@ -49,9 +49,10 @@ def test_a_leader_without_a_majority_grants_nothing():
 
 
 def overlaps(seed):
-    """Play a node and two leaders with clocks of their own; return whether a lease was valid after a declaration.
+    """Play a node and two leaders, each with a clock of its own. Return whether the lease was valid when the node was
+    declared down.
 
-    The clocks' rates differ by less than a quarter, and what they show differs by anything. The old leader loses its
+    The rates of the clocks differ by less than a quarter, and their readings by anything. The old leader loses its
     majority at some moment, and the new one is elected as soon as voters may elect it.
     """
     draw = random.Random(seed)
@@ -79,7 +80,7 @@ def overlaps(seed):
                 asker.granted(asked_at, seconds)
         if draw.random() < 0.5:
             arrives = time + draw.uniform(0.0, 1.0)
-            # The question reaches the old leader, which answers as long as it believes that it has its majority.
+            # The old leader grants the lease as long as it counts on its majority.
             contact = clock("old", min(arrives, contact_lost))
             if old.may_grant(clock("old", arrives), contact) and draw.random() < 0.9:
                 grants.append((arrives + draw.uniform(0.0, 3.0), node_now, old.grant("node", clock("old", arrives))))
@@ -118,7 +119,9 @@ def test_the_share_allows_clocks_that_differ_by_a_quarter():
 
 
 def test_a_lease_that_was_given_up_is_not_granted_again():
-    """The leader declares a run down as soon as it has said that it ends. A grant may still be on its way then."""
+    """A grant that arrives after the node has given up its lease does not count: the leader declares the run down as
+    soon as the node has announced its end.
+    """
     lease = Lease()
     asker = Asker(lease)
     asker.granted(10.0, 1.5)
