@@ -1,12 +1,12 @@
-"""`Group`: replicas of one mirrored queue without processes, links or a log, and the laws of mirrored queues.
+"""`Group`: replicas of one mirrored queue without processes, links or a log, and laws that must hold.
 
 Each replica has its backing queue, its ring and its rule of confirms as in a broker. Frames travel in order between two
-replicas and are delivered when a test says so; a test kills replicas and puts rows in force. The laws:
+replicas and are delivered when a test says so; a test kills replicas and applies rows. The laws:
 
 - *CL-74, I1*: a message that was confirmed is at every member that is ever in the ring, or has been removed.
 - *CL-77, I7*: at rest all members of the ring have the same messages under the same numbers.
-- *I9*: a message that the only master there has been removed is nowhere any more.
-- *P9*: a promotion makes everything redelivered.
+- *I9*: if there was only one master, a message that it has removed is at no replica.
+- *P9*: a new master offers all its messages again, flagged as redelivered.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from warren.settings import Settings
 from warren.store.messages.message import Origin
 from warren.store.queue.memory_queue import MemoryQueue
 
-#: The methods of a replication that handle messages of other names.
+#: Methods of a replication whose messages have another name.
 HANDLERS = {"handover": "take_handover"}
 
 
 class Violation(AssertionError):
-    """The replicas have broken a law."""
+    """The replicas have broken one of the laws that the module's docstring lists."""
 
 
 class Waits(Exception):
-    """A replica would sleep."""
+    """Raised where a replica would sleep."""
 
 
 class SlowQueue(MemoryQueue):
-    """A queue whose disk is done when a test says so: what was published is safe from then on."""
+    """A queue whose writes reach its disk when a test calls `sync`; what was published is safe from then on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class SlowQueue(MemoryQueue):
         self.unsynced = []
 
     def recover(self, before: SlowQueue) -> None:
-        """Begin with the persistent messages that are on the disk of an earlier queue."""
+        """Begin with the persistent messages that reached the disk of an earlier queue."""
         unsynced = {number for first, last in before.unsynced for number in range(first, last + 1)}
         for run in sorted([*before._ready.runs, *before._pending.runs], key=lambda run: run.first):
             for message in run.messages():
@@ -74,7 +74,7 @@ class SlowQueue(MemoryQueue):
 
 
 class Asked:
-    """The answer of another replica, which is asked at once: much may happen until this is awaited."""
+    """The answer to an ask. The other replica is asked at once, and much may happen until the answer is awaited."""
 
     def __init__(self, ask: Coroutine[Any, Any, Any] | list[Any]) -> None:
         self._answer: Any = None
@@ -90,17 +90,17 @@ class Asked:
             self._answer = ask
 
     def __await__(self):
-        yield from ()  # the answer is there
+        yield from ()  # there is nothing to wait for
         if self._error is not None:
             raise self._error
         return self._answer
 
 
 class FakeConfirms:
-    """The publishes that were taken by a replica, and which of them were confirmed."""
+    """The publishes that a replica has taken, and the numbers of those that were confirmed."""
 
     def __init__(self) -> None:
-        #: The runs that were published here, with their first and last numbers.
+        #: The published runs: first number, last number, parts.
         self.published: list[tuple[int, int, list]] = []
         self.confirmed: set[int] = set()
 
@@ -114,7 +114,7 @@ class FakeConfirms:
 
 
 class FakeReplica:
-    """The process of a replica."""
+    """Stands for the process of a replica."""
 
     def __init__(self, group: Group, member: Member, row: QueueRow, earlier: FakeReplica | None = None) -> None:
         self.member = member
@@ -148,19 +148,19 @@ class FakeReplica:
         self.mirrored: MirroredQueue = self.replication.backing
         #: The learner that this master has proposed to admit, and the epoch at which it did.
         self.proposed: tuple[int, Member] | None = None
-        #: Whether the stream of this learner has begun, so that it may copy the queue; and whether it does not wait for
-        #: the stream now.
+        #: `copies`: the stream of this learner has begun, so it may copy the queue. `is_hasty`: a sleep raises `Waits`.
+        #: `has_floors`: it has asked which numbers earlier masters may have given.
         self.copies = self.is_hasty = self.has_floors = False
         self.replies: list[object] = []
-        #: How often this learner has told the master that it does not come nearer.
+        #: How often this learner has reported to the master that its copy lags.
         self.lags = 0
-        #: The numbers whose acknowledgements wait while this master is at rest.
+        #: Numbers whose acknowledgements this master keeps while it is at rest.
         self.kept_acks: list[int] = []
         self.slept = 0
         self.slept_seconds: list[float] = []
-        #: How often it has waited for its disk.
+        #: How often this replica has waited for its disk.
         self.syncs = 0
-        #: How often it has told Metadata that the next replica has to begin without messages.
+        #: How often this replica has told Metadata that its successor must begin without messages.
         self.unfit = 0
 
     def send(self, address, message) -> None:
@@ -188,7 +188,7 @@ class FakeReplica:
         coroutine.close()
 
     def ask(self, address, message):
-        """Ask the replica of another member."""
+        """Ask another member's replica, which does so at once."""
         name, *fields = message
         return Asked(getattr(self._group.replicas[address].replication, name.removeprefix("sync_"))(*fields))
 
@@ -198,7 +198,7 @@ class FakeReplica:
     reply_error = reply
 
     async def synced(self) -> None:
-        """The disk is done when a test says so."""
+        """Count the wait. It ends at once: the disk has the messages when a test calls `sync`."""
         self.syncs += 1
 
     async def sleep(self, seconds) -> None:
@@ -226,7 +226,7 @@ class FakeReplica:
 
     @property
     def numbers(self) -> dict[int, bytes]:
-        """What the replica has, ready and pending."""
+        """The contents of all messages of the replica by number, ready and pending."""
         found = {}
         for run in [*self.backing._ready.runs, *self.backing._pending.runs]:
             found |= {message.tag: message.content for message in run.messages()}
@@ -234,7 +234,7 @@ class FakeReplica:
 
 
 class Group:
-    """See the module."""
+    """The replicas of one queue, as the module describes them."""
 
     def __init__(self, names: str) -> None:
         members = tuple(Member(name, "1", at) for at, name in enumerate(names, 1))
@@ -255,7 +255,7 @@ class Group:
         return self.replicas[self.row.group.master]
 
     def publish(self, count: int = 1, persistent: bool = True) -> None:
-        """The master takes a run from a publisher that awaits a confirm."""
+        """A publisher that awaits confirms publishes a run of so many messages to the master."""
         contents = []
         parts = [("c1", self.said + 1, count, True)]
         for _ in range(count):
@@ -267,7 +267,7 @@ class Group:
         self.end_turn(self.master)
 
     def consume(self, count: int, outcome: str) -> None:
-        """The master hands messages out, and the consumer acks or returns them, or they stay with it."""
+        """The master delivers so many messages, and the consumer acks, requeues or keeps them."""
         master = self.master
         for delivery in master.mirrored.fetch(count, True):
             if outcome == "ack":
@@ -307,7 +307,7 @@ class Group:
     def _confirmed(self, replica, number, here) -> None:
         content = here.get(number)
         if content is None:
-            return  # it was acked before; nobody needs it
+            return  # the message was acked earlier, so no replica needs it
         self.confirmed[content] = number
         for member in replica.row.group.ring:
             other = self.replicas[member]
@@ -338,7 +338,9 @@ class Group:
         self.end_turn(replica)
 
     def run(self, tells_done: bool = True) -> None:
-        """Everything arrives, and all disks are done. Members send of their own what the others may forget."""
+        """Deliver all frames and finish all writes until nothing moves. With `tells_done`, the master also tells the
+        members what they may drop.
+        """
         moves = True
         while moves:
             moves = False
@@ -362,7 +364,7 @@ class Group:
         self.replicas[member].is_alive = False
 
     def remove(self, *gone: Member) -> None:
-        """The log has a row without these members; nobody has applied it."""
+        """Put a row without these members into the log. No replica has applied it yet."""
         group = self.row.group
         ring = tuple(member for member in group.ring if member not in gone)
         reign = group.epoch + 1 if ring[0] != group.master else group.reign
@@ -370,7 +372,7 @@ class Group:
         self.row = replace(self.row, group=group, node=ring[0].node)
 
     def transfer(self, to: Member) -> None:
-        """The log has a row with this member as the master; nobody has applied it."""
+        """Put a row with this member as the master into the log. No replica has applied it yet."""
         group = self.row.group
         ring = (to, *(member for member in group.ring if member != to))
         group = replace(group, ring=ring, epoch=group.epoch + 1, reign=group.epoch + 1)
@@ -386,7 +388,9 @@ class Group:
                 replica.is_alive = False
 
     def learn(self, name: str, earlier: FakeReplica | None = None) -> FakeReplica:
-        """A learner comes, with what the disk of an earlier replica has, and the log has a row with it."""
+        """Add a learner, with what was on the disk of an earlier replica. The log has a row with it, which all replicas
+        apply.
+        """
         group = self.row.group
         member = Member(name, "1", group.members + 1)
         self.row = replace(self.row, group=replace(group, learners=(member,), members=group.members + 1))
@@ -397,23 +401,25 @@ class Group:
         return learner
 
     def admit(self, learner: FakeReplica) -> None:
-        """The log has a row with the learner in the ring; nobody has applied it."""
+        """Put a row with the learner in the ring into the log. No replica has applied it yet."""
         group = self.row.group
         group = replace(group, ring=(*group.ring, learner.member), learners=(), epoch=group.epoch + 1)
         self.row = replace(self.row, group=group)
 
     @property
     def learner(self) -> FakeReplica | None:
-        """The replica that copies the queue, of which there is one at most."""
+        """The replica that copies the queue; there is one at most."""
         learners = self.row.group.learners
         return self.replicas[learners[0]] if learners else None
 
     def forget_learner(self) -> None:
-        """The log has a row without the learner."""
+        """Put a row without the learner into the log."""
         self.row = replace(self.row, group=replace(self.row.group, learners=()))
 
     def copy_chunk(self, learner: FakeReplica) -> None:
-        """The learner gets its next chunk from the replica that it follows, or tells the master that it has all."""
+        """The learner gets its next chunk from the replica that it follows; when it has everything, it tells the
+        master.
+        """
         copying, source = learner.replication._learner, learner.replication._ring.left
         if not learner.copies or copying is None or source is None or not self.replicas[Member(*source)].is_alive:
             return
@@ -448,5 +454,5 @@ class Group:
 
     @property
     def is_whole(self) -> bool:
-        """There has been one master only, so no removal was lost with another one."""
+        """Whether there was only one master. The removals of a master that died may be lost."""
         return self.row.group.reign == 1

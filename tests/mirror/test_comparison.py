@@ -1,4 +1,4 @@
-"""A replica compares what its disk has of an earlier life with another replica (CL-86)."""
+"""A replica compares the messages that its disk has from an earlier life with another replica (CL-86)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .replicas import Group
 
 
 class Returning:
-    """The mirror b of a queue left after it had published `count` messages, and comes back as c."""
+    """A queue with `count` messages whose mirror b has left and comes back as c."""
 
     def __init__(self, count: int = 10) -> None:
         self.group = Group("ab")
@@ -26,7 +26,7 @@ class Returning:
         self.group.apply(self.group.master)
 
     def come_back(self):
-        """Returns the learner, which has compared and copied everything, or has ended."""
+        """Add the learner, let it compare and copy until it has everything or ends, and return it."""
         learner = self.group.learn("c", self.left)
         self.arrive()
         for _ in range(20):
@@ -44,7 +44,7 @@ class Returning:
 
 
 def held(*spans: range, size: int = 10) -> Held:
-    """Messages with these numbers and bodies of one size."""
+    """Messages with these numbers, all of one body size."""
     found = Held()
     for span in spans:
         found.spans.append(span)
@@ -81,11 +81,13 @@ def test_it_removes_what_has_left_and_copies_what_has_come(monkeypatch):
 
 @pytest.mark.parametrize("at_once", [2, 16])
 def test_a_message_that_leaves_while_it_compares_is_removed(monkeypatch, at_once):
-    """The next part is requested before the one that has come is compared, so it may be older than what has left."""
+    """A message that is acknowledged during the comparison is removed from the learner. The learner requests each part
+    before it has compared the one before, so a part may be older than the acknowledgement.
+    """
     monkeypatch.setattr(sync_source, "COMPARED_AT_ONCE", at_once)
     returning = Returning()
     learner = returning.group.learn("c", returning.left)
-    returning.ack(slice(0, 3))  # its instruction is on the way
+    returning.ack(slice(0, 3))  # the instruction that removes them is in flight
     returning.arrive()
     for _ in range(7):
         returning.group.copy_chunk(learner)

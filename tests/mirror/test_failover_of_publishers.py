@@ -1,4 +1,4 @@
-"""What publishers see when the master of a mirrored queue is lost, on nodes in this process (CL-95, CL-96)."""
+"""What publishers see when the master of a mirrored queue is lost; the nodes are in this process (CL-95, CL-96)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ FIRST, SECOND, THIRD = ("warren1@localhost", "warren2@localhost", "warren3@local
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Leases last so long that no pause of the machine ends them; a node that is killed is noticed at once."""
+    """Three nodes. Leases are so long that a pause of the machine ends none; a killed node is noticed at once all the
+    same.
+    """
     with Cluster(
         3, data_dir=tmp_path_factory.mktemp("nodes"), net_ticktime=20.0, channel_retain_limit=100_000
     ) as nodes:
@@ -22,7 +24,9 @@ def cluster(tmp_path_factory):
 
 
 def answers(channel, most: int) -> tuple[list[int], list[int]]:
-    """The delivery tags that were acked and nacked, when all up to `most` have an answer."""
+    """Wait until all delivery tags up to `most` are answered, and return those that were acked and those that were
+    nacked.
+    """
     acked: set[int] = set()
     nacked: set[int] = set()
     while len(acked) + len(nacked) < most:
@@ -48,7 +52,9 @@ def back(cluster, node: str, queue: str) -> None:
 
 
 def test_what_the_lost_master_had_not_passed_on_is_published_again(cluster):
-    """The client of another node sees confirms alone, and what it publishes meanwhile comes behind the rest."""
+    """Publishes that were lost with the master are published again by the channel, so the client of another node gets
+    acks only, and all messages are in the queue in order.
+    """
     cluster.broker(SECOND).declare_queue("ha-again", durable=True)
     channel = Client(cluster.url_of(FIRST)).channel()
     channel.call(m.ConfirmSelect())
@@ -59,7 +65,8 @@ def test_what_the_lost_master_had_not_passed_on_is_published_again(cluster):
     cluster.partition(FIRST, SECOND)
     for body in bodies[10:30]:
         channel.publish(body, "ha-again", delivery_mode=2)
-    channel.call(m.ExchangeDeclare(exchange="amq.direct", passive=True))  # the channel has sent them
+    # the answer shows that the channel has handled the publishes
+    channel.call(m.ExchangeDeclare(exchange="amq.direct", passive=True))
     cluster.kill(SECOND)
     cluster.heal()
     for body in bodies[30:]:
@@ -71,7 +78,9 @@ def test_what_the_lost_master_had_not_passed_on_is_published_again(cluster):
 
 
 def test_what_is_too_much_to_be_retained_is_refused(cluster):
-    """The newest of it is retained, and published again."""
+    """Of unconfirmed publishes beyond `channel_retain_limit` the oldest are nacked, and the others are
+    published again.
+    """
     cluster.broker(SECOND).declare_queue("ha-much", durable=True)
     channel = Client(cluster.url_of(FIRST)).channel()
     channel.call(m.ConfirmSelect())
@@ -90,7 +99,9 @@ def test_what_is_too_much_to_be_retained_is_refused(cluster):
 
 
 def test_what_is_published_again_may_have_been_delivered(cluster):
-    """The lost master may have delivered it, so it is flagged as redelivered. What is published behind it is not."""
+    """A message that is published again is flagged as redelivered, because the lost master may have delivered it; a
+    later one is not.
+    """
     cluster.broker(SECOND).declare_queue("ha-flag", durable=True)
     channel = Client(cluster.url_of(FIRST)).channel()
     channel.call(m.ConfirmSelect())

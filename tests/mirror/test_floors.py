@@ -1,7 +1,7 @@
-"""No two masters of a mirrored queue give the same number, whatever they know of one another (CL-94).
+"""No two masters of a mirrored queue give a message the same number, even if neither knows of the other (CL-94).
 
-A replica that comes back with a message takes one with the same number for the same message. If it were another one,
-the replicas would differ, and a confirmed message could be lost with the next master.
+A replica that comes back takes messages with equal numbers for the same message. If they were not, the replicas would
+differ, and a confirmed message could be lost with the next master.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from .test_learners import arrive
 
 
 def test_the_successor_of_a_master_whose_publishes_it_has_not_received():
-    """The learner came when the second master had left out numbers and published nothing yet (seed 50000508)."""
+    """A master gives no number again that its predecessor gave to messages which it never received. Here it joined as a
+    learner when its predecessor had left out numbers and published nothing yet (seed 50000508).
+    """
     group = Group("ab")
     first = group.master
     group.kill(first.member)
@@ -37,7 +39,7 @@ def test_the_successor_of_a_master_whose_publishes_it_has_not_received():
     for replica in group.living():
         group.apply(replica)
     group.run()
-    group.publish(3)  # nobody else receives these
+    group.publish(3)  # no other replica receives these
     given_before = set(second.numbers)
     assert len(given_before) == 3 and not learner.numbers
     group.kill(second.member)
@@ -55,8 +57,8 @@ def queue() -> MirroredQueue:
 ORIGIN = Origin("", ("q",), True)
 CONTENT = build_content(1, b"\x10\x00\x02", b"x", 4096)
 
-#: What a master does: how many messages it publishes, and how many of its mirrors receive them; how many reigns later
-#: the next one begins, which of the mirrors that are left it is, and whether the others apply that row at once.
+#: For each master: how many messages each publish has and how many mirrors receive it; after how many reigns the next
+#: master begins, which of the remaining mirrors it is, and whether the others apply that row at once.
 REIGNS = st.lists(
     st.tuples(
         st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), max_size=3),
@@ -78,10 +80,10 @@ def test_masters_that_do_not_know_one_another(reigns):
         reached = len(mirrors)
         for count, receivers in publishes:
             numbers = master.inner.publish([ORIGIN] * count, [CONTENT] * count, count, None, False)
-            # No mirror receives more than the one before it.
+            # A mirror receives only what the one before it in the ring has received.
             reached = min(reached, receivers)
             for mirror in mirrors[:reached]:
-                mirror.reign_is(reign)  # what is sent under a later row waits until that row is applied
+                mirror.reign_is(reign)  # a frame that was sent under a later row is handled after that row was applied
                 mirror.reserve(numbers.stop)
             for number in numbers:
                 assert given_by.setdefault(number, number_of_reign) == number_of_reign
@@ -102,7 +104,9 @@ def test_masters_that_do_not_know_one_another(reigns):
 
 
 def test_a_replica_from_the_disk_leaves_out_more_than_all_masters_before_it():
-    """It does not know how many of them there were after the last one from which it had something."""
+    """A replica that starts from its disk leaves out more numbers than all masters before it can have given, since it
+    does not know how many masters there were after the last one that it received messages from.
+    """
     forgotten, resurrected = queue(), queue()
     forgotten.begin(1, False)
     forgotten.reign_is(5)

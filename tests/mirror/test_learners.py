@@ -1,4 +1,6 @@
-"""A replica that copies its queue from another one while messages are published (CL-85), and what it knows later."""
+"""A replica copies its queue from another one while messages are published (CL-85), and knows what it needs as a
+master.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,21 @@ from .replicas import FakeReplica, Group
 
 
 def copy_chunk(learner, source):
-    """The learner gets its next chunk from this replica."""
+    """Have the learner get its next chunk from this replica."""
     asyncio.run(learner.replication._learner._get_chunk(source.member))
 
 
 def arrive(group):
-    """Whatever is on its way arrives, and no disk is done meanwhile."""
+    """Deliver all frames in flight. No disk finishes a write meanwhile."""
     while any([group.arrive(pair) for pair in list(group.wires)]):
         pass
 
 
 def test_a_master_that_was_a_learner_knows_who_has_published():
-    """The publish came while the replica copied the queue, so a chunk brought it, which does not name the publisher.
+    """A master that was a learner knows the publisher of a message that it got in a chunk, which does not name the
+    publisher.
 
-    The new master said that it had not got it, and the channel refused a message that is in the queue (CL-95).
+    It once answered that it did not have the message, and the channel refused a message that is in the queue (CL-95).
     """
     group = Group("a")
     group.publish()
@@ -62,7 +65,9 @@ def test_a_master_that_was_a_learner_knows_who_has_published():
 
 
 def test_a_learner_asks_again_for_a_chunk_that_may_lack_what_was_left_to_it(monkeypatch):
-    """The chunk is from a member that has received less of the stream than the one before, so it lacks a publish."""
+    """A learner waits and asks again when a chunk comes from a member that has received less of the stream than the
+    previous one, because the chunk may lack a publish that the learner has left to the chunks.
+    """
     monkeypatch.setattr(sync_source, "CHUNK_BYTES", 1)
     group = Group("a")
     group.publish(2)
@@ -85,7 +90,9 @@ def test_a_learner_asks_again_for_a_chunk_that_may_lack_what_was_left_to_it(monk
 
 
 def test_a_learner_keeps_no_message_in_memory_while_it_copies(monkeypatch):
-    """It grew by the whole backlog, which may be larger than its memory. Afterwards its policy counts again."""
+    """While it copies, a learner keeps no messages in memory, whatever its policy says: the backlog may be larger than
+    its memory, and it once kept all of it. Afterwards the policy applies.
+    """
     monkeypatch.setattr(sync_source, "CHUNK_BYTES", 1)
     group = Group("a")
     group.publish(2)
@@ -103,7 +110,9 @@ def test_a_learner_keeps_no_message_in_memory_while_it_copies(monkeypatch):
 
 
 def test_a_learner_waits_for_its_disk_when_it_has_taken_much(monkeypatch):
-    """For every chunk it took most of the time of a copy; never would fill the memory behind a slow disk."""
+    """A learner waits for its disk when a certain number of bytes are not synced. To wait for each chunk took most of
+    the time of a copy, and never to wait would fill the memory if the disk is slow.
+    """
     monkeypatch.setattr(sync_source, "CHUNK_BYTES", 1)
     monkeypatch.setattr(learner_module, "UNSYNCED_BYTES", 250)
     group = Group("a")
@@ -120,7 +129,9 @@ def test_a_learner_waits_for_its_disk_when_it_has_taken_much(monkeypatch):
 
 
 def test_a_learner_copies_at_most_as_fast_as_its_node_allows(monkeypatch):
-    """`mirroring_sync_max_throughput` (CL-89). The last chunk needs no pause."""
+    """A learner pauses between chunks so that it copies no more bytes a second than `mirroring_sync_max_throughput`
+    (CL-89). After the last chunk it does not pause.
+    """
     monkeypatch.setattr(sync_source, "CHUNK_BYTES", 1)
     group = Group("a")
     group.publish(3)
@@ -131,12 +142,15 @@ def test_a_learner_copies_at_most_as_fast_as_its_node_allows(monkeypatch):
     while not learner.replication._learner._target.is_done:
         copy_chunk(learner, group.master)
     first, second = learner.slept_seconds
-    # A chunk has one message and what describes it. The clock stands still here, so the second wait is that for both.
+    # A chunk has the bytes of one message and its description. The clock stands still here, so the second pause is for
+    # the bytes of both chunks.
     assert 0.01 < first < 1 and second == 2 * first
 
 
 def test_a_mirror_reports_what_it_keeps_in_memory():
-    """It never did, so its node got no relief when memory was short: mirrors kept all messages in memory."""
+    """A mirror reports that it has received messages, so that its node counts them and can page them out when memory is
+    short. Mirrors once did not, and kept all messages in memory.
+    """
     group = Group("ab")
     _, second = group.replicas.values()
     group.publish()
@@ -145,8 +159,8 @@ def test_a_mirror_reports_what_it_keeps_in_memory():
 
 
 def test_the_only_member_that_is_left_answers_what_channels_ask():
-    """The ring had reported what all members have just before the promotion, and the new master forgot that. So it
-    answered with its next publish, or never.
+    """A mirror that becomes the master, and is alone, answers at once which publishes it has. It once forgot what all
+    members had before the promotion, and answered only after its next publish, or never.
     """
     group = Group("ab")
     first, second = group.replicas.values()
@@ -162,9 +176,9 @@ def test_the_only_member_that_is_left_answers_what_channels_ask():
 
 
 def test_a_publish_from_before_a_learner_came_is_not_unknown_to_it():
-    """The master had not confirmed the publish when the learner came. Its chunk has the message and does not say who
-    has published it, so the learner is told before it is admitted; otherwise it would not know it as the master, and
-    the channel would refuse or repeat a message that is in the queue (CL-65, CL-95).
+    """A learner is told before it is admitted who has published the messages in its chunks that the master has not
+    confirmed. Otherwise it would not know these publishes as the master, and the channel would refuse or repeat
+    messages that are in the queue (CL-65, CL-95).
     """
     group = Group("a")
     first = group.master
@@ -188,8 +202,8 @@ def test_a_publish_from_before_a_learner_came_is_not_unknown_to_it():
 
 
 def test_a_publish_that_was_confirmed_is_known_until_its_channel_has_the_answer():
-    """The confirm may be lost with the master. So mirrors forget a publish when the channel says that it awaits no
-    answer, and not when the master has confirmed it.
+    """Mirrors remember a confirmed publish until its channel says that it awaits no answer, because the confirm may be
+    lost with the master (CL-65).
     """
     group = Group("ab")
     first, second = group.replicas.values()
@@ -234,7 +248,7 @@ def test_channels_that_have_ended_are_forgotten_everywhere():
 
 
 class Waiting:
-    """A learner of a ring with one member whose policy has it wait. `ticks` lets it look around so many times."""
+    """A learner of a ring with one member, with a policy under which it waits before it copies."""
 
     def __init__(self, monkeypatch, published: int, mode: str = "manual") -> None:
         self.group = Group("a")
@@ -266,7 +280,7 @@ class Waiting:
         return await self.master.replication.chunk(*fields)
 
     def tick(self) -> str:
-        """The learner looks around once. Returns its stage."""
+        """Let the learner check once whether it may copy, or get a chunk, and return its stage."""
         self.now += 100.0
         step = self.learner._wait if self.learner.stage == "waiting" else self.learner._get_chunk
         asyncio.run(step(self.master.member))
@@ -328,7 +342,9 @@ def test_it_copies_an_empty_queue_at_once(monkeypatch):
 
 @pytest.mark.parametrize("mode", ["automatic", "manual"])
 def test_an_operator_stops_a_copy_until_he_wants_it_again(monkeypatch, mode):
-    """What was copied stays, and is kept right, until the copy goes on."""
+    """A copy that an operator has stopped keeps what it has, follows the stream for these messages, and goes on when
+    the operator starts it again.
+    """
     monkeypatch.setattr(sync_source, "CHUNK_BYTES", 1)
     waiting = Waiting(monkeypatch, 4, mode)
     if mode == "manual":

@@ -1,4 +1,4 @@
-"""Each bug that is planted into replicas is found by random plans. docs/internals/simulation.md lists the bugs."""
+"""Random plans find each bug that is planted into replicas; docs/internals/simulation.md lists the bugs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .mutants import MUTANTS
 from .replicas import Violation
 from .test_replicas import played
 
-#: Plans within which a bug must be found.
+#: How many plans a search takes at most to find a bug.
 MOST = 2_000
 
 
 def finds(seed):
     try:
         played(random.Random(seed), 150)
-    except (Violation, ValueError):  # a backing queue refuses what contradicts its numbers
+    except (Violation, ValueError):  # a backing queue raises ValueError for numbers that contradict its own
         return True
     return False
 

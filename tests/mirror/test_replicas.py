@@ -1,4 +1,6 @@
-"""Replicas of a mirrored queue under random plans: publishes, acks, deaths of any member at any step."""
+"""Replicas of a mirrored queue keep their laws under random plans: publishes, acks, and deaths of any member at any
+step.
+"""
 
 import gc
 import random
@@ -13,7 +15,7 @@ from .replicas import Group
 
 def played(rng, steps):
     group = Group("abcd"[: rng.randint(1, 4)])
-    # Only a queue without transient messages is found whole on a disk.
+    # Only a queue that has no transient messages can be recovered completely from a disk.
     persistence = rng.choice([0.7, 1.0])
     for _ in range(steps):
         if not group.living():
@@ -70,7 +72,7 @@ def played(rng, steps):
 
 
 def _finish_copy(group):
-    """The learner, if there is one, gets everything and joins the ring."""
+    """Let the learner, if there is one, copy everything and join the ring."""
     for _ in range(30):
         learner = group.learner
         if learner is None or not learner.is_alive:
@@ -98,7 +100,7 @@ def _rare(group, rng):
 
 
 def _learn(group, rng):
-    """A learner comes, copies what the queue has, and is admitted if the master proposes it."""
+    """Take the next step of a learner: it comes, copies a chunk, or is admitted if the master proposes it."""
     learner, master, ring = group.learner, group.master, group.row.group.ring
     if learner is None:
         if len(group.replicas) < 8 and master.is_alive and rng.random() < 0.3:
@@ -120,7 +122,9 @@ def test_nothing_confirmed_is_lost_and_all_replicas_are_equal(part):
 
 
 def test_an_idle_member_costs_little():
-    """CL-73: at most 6 KiB. Ten thousand queues are mostly idle."""
+    """A replica needs at most 6 KiB besides its messages, because a node may have ten thousand mirrored queues, most of
+    them idle (CL-73).
+    """
     replica = Group("abc").master
     MirrorReplication(replica)
     gc.collect()

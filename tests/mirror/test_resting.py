@@ -14,7 +14,7 @@ from .replicas import Group
 
 
 class Resting:
-    """The master of a ring, which is asked to come to rest; the clock stands still until `wait`."""
+    """The master of a ring, which a test asks to come to rest. Its clock moves only when it sleeps."""
 
     def __init__(self, names: str = "ab") -> None:
         self.group = Group(names)
@@ -52,7 +52,9 @@ def test_it_gives_up_and_goes_on_if_that_takes_a_second():
 
 
 def test_at_rest_it_adds_nothing_to_the_stream():
-    """Neither what channels need not know any more nor a learner changes what all members have."""
+    """A master at rest adds nothing to its stream, neither for a learner nor to let members drop publishers' records,
+    because all members must keep having the same.
+    """
     resting = Resting()
     resting.group.publish(3)
     resting.group.run()
@@ -112,7 +114,9 @@ def test_a_consumer_that_goes_on_acknowledging_delays_it_for_a_tenth_of_a_second
 
 @pytest.mark.parametrize("to", [1, 2], ids=["the next member", "the last member"])
 def test_the_other_mirrors_stay_when_one_becomes_the_master(to):
-    """The last member was behind the one between, which stays if it knows that all had the same."""
+    """When one mirror becomes the master, the others stay in the ring, because after the rest all know that they have
+    the same.
+    """
     resting = Resting("abc")
     group = resting.group
     _, middle, last = group.replicas.values()
@@ -134,7 +138,9 @@ def test_the_other_mirrors_stay_when_one_becomes_the_master(to):
 
 
 def handed_over(first: str, to: int = 1) -> Resting:
-    """A master that was at rest has moved, and consumers had acknowledged the messages 1 and 3 of five meanwhile."""
+    """A master at rest whose place another replica has taken, while consumers acknowledged the messages 1 and 3 of
+    five.
+    """
     resting = Resting("abc")
     group = resting.group
     group.publish(5)
@@ -153,7 +159,9 @@ def handed_over(first: str, to: int = 1) -> Resting:
 @pytest.mark.parametrize("to", [1, 2])
 @pytest.mark.parametrize("first", ["a", "b", "c"], ids="{} is told first".format)
 def test_what_was_acknowledged_at_rest_does_not_come_again(first, to):
-    """The old master sends it the new one, which begins only then."""
+    """Messages that were acknowledged while the master was at rest do not come again: the old master sends the
+    acknowledgements to the new one, which serves only after it has them.
+    """
     resting = handed_over(first, to)
     group = resting.group
     group.remove(resting.master.member)

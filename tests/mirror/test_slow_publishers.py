@@ -1,4 +1,6 @@
-"""Every copy of a mirrored queue comes to its end, however fast clients publish (CL-89)."""
+"""However fast clients publish, every copy of a mirrored queue ends, because its master slows publishers
+down (CL-89).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from .replicas import Group
 
 
 class Master:
-    """Calls `turn` when it is due, and measures for which part of the time the publishers are not blocked."""
+    """Calls `turn` when it is due, and measures for which part of the time publishers are not blocked."""
 
     def __init__(self):
         self.credit = CreditFlow(clock=lambda: 0.0)
@@ -47,7 +49,7 @@ def test_each_time_that_a_learner_lags_publishers_have_half_of_the_time():
 
 
 def test_publishers_are_free_once_no_learner_is_left_that_lagged():
-    """The slowest learner decides while there are several."""
+    """Publishers are slowed down for the slowest learner, and no longer when no learner is left that has lagged."""
     master = Master()
     for generation in (3, 4, 4):
         master.slow.lags(generation)
@@ -61,8 +63,8 @@ def test_publishers_are_free_once_no_learner_is_left_that_lagged():
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(1, 20)), max_size=60))
 def test_a_learner_lags_when_it_has_copied_for_a_while_without_coming_nearer(steps):
-    """Each step: so many messages are published, so many copied, in so many seconds. A copy of all that there is does
-    not lag, and neither does one that stands still.
+    """Each step says how many messages are published and how many copied in how many seconds. A copy lags if it does
+    not come nearer to the end; one that has everything, or stands still, does not count as lagging.
     """
     approach, newest, cursor, now = Approach(), 1000, 0, 0
     approach.published(newest)
@@ -93,8 +95,8 @@ def test_the_levels_that_are_still_to_be_copied_count_too():
 
 
 def test_a_master_slows_its_publishers_down_until_the_learner_has_everything(monkeypatch):
-    """Two messages are published for each one that the learner copies. It tells the master after half a minute, and the
-    master blocks its publishers for a part of the time, until the learner joins the ring.
+    """Clients publish two messages for each one that the learner copies. After half a minute the learner reports that
+    it lags, and the master blocks publishers for a part of the time until the learner has joined the ring.
     """
     monkeypatch.setattr(sync_source, "CHUNK_BYTES", 1)
     group = Group("a")
@@ -130,6 +132,6 @@ def test_a_replica_that_is_not_the_master_slows_nobody_down():
 
 
 def arrive(group):
-    """Whatever is on its way arrives, and no disk is done meanwhile."""
+    """Deliver all frames in flight. No disk finishes a write meanwhile."""
     while any([group.arrive(pair) for pair in list(group.wires)]):
         pass

@@ -1,7 +1,9 @@
-"""A learner that copies a queue while it goes on has at the end what the queue has (CL-85).
+"""A learner that has copied a queue has the same messages as the queue, although clients used the queue meanwhile
+(CL-85).
 
-The chunks and the stream come on two ways in whatever order the source's disk and the links make of them; only the
-stream's own order is fixed. Unless the link was cut, a chunk comes behind what the source had sent before it read.
+Chunks and stream reach the learner on different ways, in any order that the source's disk and the links produce; only
+the stream itself is in order. Unless the link was cut, a chunk comes after what the source had sent before it read the
+chunk.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
 from warren.store.queue.levels.priority_queue import PriorityQueue
 from warren.store.queue.memory_queue import MemoryQueue
 
-#: The properties of a message: none, and a delivery mode.
+#: The properties of a persistent message: no other but the delivery mode.
 PROPS = b"\x10\x00\x02"
 
 
@@ -39,7 +41,7 @@ def new_queue(levels: int):
 
 
 def messages(queue) -> dict[int, bytes]:
-    """All messages by number, ready and pending."""
+    """The contents of all messages by number, ready and pending."""
     found: dict[int, bytes] = {}
     cursor = 0
     while cursor != END:
@@ -52,7 +54,7 @@ def messages(queue) -> dict[int, bytes]:
 
 
 class Copy:
-    """A source whose stream and chunks reach a learner when the test says so."""
+    """A source whose stream and chunks reach a learner only when the test says so."""
 
     def __init__(self, rng: Random, levels: int) -> None:
         self.rng, self.levels = rng, levels
@@ -61,10 +63,11 @@ class Copy:
         self.said = 0
         self.target = SyncTarget()
         self.position = 0
-        #: The stream on its way; up to two chunks on their way, with the position up to which the stream comes first.
+        #: The stream in flight, and up to two chunks in flight, each with the position up to which the stream must
+        #: arrive before it.
         self.stream: deque = deque()
         self.chunks: deque[tuple[Chunk, int]] = deque()
-        #: The link was cut, so what was on its way comes again, behind the chunk.
+        #: Whether the link was cut, so that the stream in flight arrives again after the chunk.
         self.was_cut = False
 
     def publish(self, count: int) -> None:
@@ -74,7 +77,7 @@ class Copy:
         self.source.publish(Origin("", ("q",), True, priority), contents, count, None, False)
 
     def leave(self) -> None:
-        """Some messages leave the source."""
+        """Remove some messages from the source."""
         deliveries = self.source.fetch(self.rng.randint(1, 4), True)
         tags = [tag for delivery in deliveries for tag in delivery.tags]
         kept = self.rng.sample(tags, self.rng.randint(0, len(tags)))
@@ -91,7 +94,7 @@ class Copy:
         self.source.took(self.position)
 
     def ask(self) -> None:
-        """The learner asks for the chunk behind the last one on its way."""
+        """The learner asks for the chunk that follows the last one in flight."""
         self.end_turn()
         cursor = self.chunks[-1][0].cursor if self.chunks else self.target.cursor
         if cursor != END:
@@ -107,7 +110,7 @@ class Copy:
         while self.stream and self.stream[0][0] <= sent and not self.was_cut:
             self.stream_comes()
         if self.target.is_ahead(chunk.position):
-            return  # it waits for the stream
+            return  # the chunk waits for the stream
         self.chunks.popleft()
         if self.target.is_paused or self.target.is_too_early(chunk.position):
             self.chunks.clear()
@@ -147,7 +150,7 @@ def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, pauses, monkeypat
             copy.publish(rng.randint(1, 9))
             copy.leave()
         copy.end_turn()
-        copy.stream.clear()  # it begins for the learner when that one attaches
+        copy.stream.clear()  # the stream of this learner begins when it attaches
         copy.target.begin(copy.position)
         if pauses:
             copy.pause_or_resume()
@@ -178,7 +181,9 @@ def test_a_copy_of_a_queue_that_goes_on_is_equal_to_it(levels, pauses, monkeypat
 
 
 def test_a_chunk_that_may_lack_what_was_left_to_it_is_too_early(monkeypatch):
-    """The next member that a learner copies may not be as far in the stream as the one before it (CL-85)."""
+    """A chunk from a member that is not as far in the stream as the previous one is refused as too early, because it
+    may lack a publish that the learner has left to the chunks (CL-85).
+    """
     monkeypatch.setattr("warren.mirror.sync.sync_source.CHUNK_BYTES", 1)
     copy = Copy(Random(1), 0)
     copy.publish(5)
@@ -192,7 +197,7 @@ def test_a_chunk_that_may_lack_what_was_left_to_it_is_too_early(monkeypatch):
     copy.end_turn()
     while copy.stream:
         copy.stream_comes()
-    # The publish is kept until a chunk shows whether it has it. One from before it may be on its way.
+    # The learner keeps the publish until a chunk shows whether it contains it; a chunk from before it may be in flight.
     copy.target.chunk(before, copy.target.cursor + 1)
     assert not copy.target.is_too_early(before)
     copy.target.chunk(copy.position, copy.target.cursor + 1)
@@ -200,7 +205,9 @@ def test_a_chunk_that_may_lack_what_was_left_to_it_is_too_early(monkeypatch):
 
 
 def test_a_learner_whose_chunks_take_long_leaves_the_stream_to_them(monkeypatch):
-    """It would keep whatever is published while its source cannot read the next chunk."""
+    """A learner whose source takes long for the next chunk leaves publishes to the chunks, because keeping all of them
+    meanwhile would fill its memory.
+    """
     monkeypatch.setattr("warren.mirror.sync.sync_target.KEPT_BYTES", 1000)
     copy = Copy(Random(1), 0)
     copy.publish(5)
@@ -238,7 +245,7 @@ def test_a_chunk_of_an_empty_queue_is_the_last_one():
 
 
 def test_what_is_safe_in_several_pieces_counts_as_a_whole():
-    """A copy has numbers with gaps, which become safe together."""
+    """Numbers with gaps that become safe in several pieces are reported when all of them are safe."""
     safety = Safety()
     for position, first, last in ((9, 0, 19), (9, 100, 149), (9, 150, 180), (10, 181, 181)):
         safety.took(position, first, last)
@@ -249,7 +256,9 @@ def test_what_is_safe_in_several_pieces_counts_as_a_whole():
 
 @pytest.mark.parametrize("levels", [0, 3])
 def test_a_resurrected_replica_begins_anew_in_every_level(levels):
-    """What its disk has may have been delivered already, in every level that the queue was recovered with (CL-94)."""
+    """A replica that is forced back from its disk flags all messages of every level as redelivered, because they may
+    have been delivered before (CL-94).
+    """
     copy = Copy(Random(1), levels)
     origins = [Origin("", ("q",), True, priority) for priority in range(levels + 1)]
 

@@ -1,4 +1,4 @@
-"""A learner remembers for deduplication what the other replicas do (SP-31)."""
+"""A learner of a queue that deduplicates remembers the same messages as the other replicas (SP-31)."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ def digest(number):
 
 
 class Log:
-    """Notes what the disk would have."""
+    """Records what the disk would have."""
 
     def __init__(self):
         self.has = []
@@ -40,7 +40,9 @@ def deduplication_of(size):
 
 @given(st.data())
 def test_a_learner_remembers_the_last_messages(data):
-    """Whatever the master accepts while the copy goes on, and whatever an earlier life of the learner remembered."""
+    """After the copy the learner remembers the last messages, whatever the master accepted meanwhile and whatever the
+    learner remembered from an earlier life.
+    """
     size = data.draw(st.integers(1, 12))
     source = Window(size)
     learner, log = deduplication_of(size)
@@ -61,7 +63,7 @@ def test_a_learner_remembers_the_last_messages(data):
     for _ in range(200):
         if copy.is_done:
             break
-        # Parts of one set each, so that there are several.
+        # One part for each set, so that there are several.
         sets = [
             part
             for each in (*source._older, source._recent)
@@ -77,7 +79,7 @@ def test_a_learner_remembers_the_last_messages(data):
     remembered.add_all(log.has)
     for number in accepted[-size:]:
         assert digest(number) in learner.window
-        # A transient message is lost when all nodes stop, so its digest must be lost as well.
+        # A transient message is lost when all nodes stop, so its digest must not be remembered afterwards.
         assert (digest(number) in remembered) is (number % 3 != 0)
 
 
@@ -110,7 +112,9 @@ def test_digests_travel_alone(first, digests, is_persistent):
 
 @pytest.mark.parametrize("is_followed", [True, False])
 def test_the_master_tells_its_mirrors(is_followed):
-    """What it has published goes in one instruction with the digests; what has left at once has one of its own."""
+    """An instruction for a publish carries the digests; if the messages have already left, the digests have an
+    instruction of their own.
+    """
     mirrored = SimpleNamespace(is_followed=is_followed, out=[])
     tell_accepted(mirrored, 3, [digest(1)], True)
     if not is_followed:
@@ -151,7 +155,9 @@ def test_a_queue_that_is_mirrored_no_more_tells_nobody_and_lets_no_duplicate_wai
 
 
 def test_a_learner_remembers_nothing_of_an_earlier_life():
-    """An earlier life may have accepted, as the master, what no other replica has; its publisher publishes it again."""
+    """A learner forgets what it remembered in an earlier life: as a master it may have accepted messages that no other
+    replica has, and their publisher publishes them again.
+    """
     deduplication, log = deduplication_of(10)
     deduplication.follow(1, [digest(1)], True)
     old = deduplication.forget()
