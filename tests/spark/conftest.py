@@ -1,7 +1,7 @@
-"""Fixtures of the tests of warren.spark. Only the files `test_*in_spark.py` start Spark; the rest needs no Java.
+"""Fixtures of the tests of warren.spark. Only the files `test_*in_spark.py` start Spark; the others need no Java.
 
-Without the packages of the extra `spark` nothing here is collected. CI installs them, so their absence is an error
-there.
+Without the packages of the extra `spark` no test here is collected, except in CI, which installs them: there it is an
+error.
 """
 
 import os
@@ -12,9 +12,9 @@ from importlib.util import find_spec
 
 import pytest
 
-# Every Java of these tests lives for less than a minute. The better of Java's two compilers would take more processor
-# time than the code that it makes faster, the collector with threads of its own has nothing to do, and verifying the
-# classes of Spark takes a twelfth of the time.
+# Options for every Java of these tests, which lives for less than a minute. The slower of Java's two compilers would
+# take more time than its code saves, a garbage collector with threads has no work, and verifying Spark's classes takes
+# a twelfth of the time.
 os.environ.setdefault(
     "JAVA_TOOL_OPTIONS",
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
@@ -36,7 +36,7 @@ if HAS_SPARK:
 
 
 def arrow_types():
-    """The types of Arrow for the columns' types in DDL."""
+    """The Arrow type for each type of a column in DDL."""
     moment = pa.timestamp("us", tz="UTC")
     texts = pa.list_(pa.string())
     death = {"queue": pa.string(), "reason": pa.string(), "exchange": pa.string(), "routing_keys": texts}
@@ -57,7 +57,7 @@ def arrow_types():
 
 
 def row_plan(options):
-    """The rows that these options ask for, with the schema that Spark would declare."""
+    """The plan for the rows that these options ask for, with the schema that Spark would declare."""
     with_vhost = isinstance(options, DirectoryOptions)
     types, arrow = types_of(options, with_vhost), arrow_types()
     return RowPlan(pa.schema([(name, arrow[types[name]]) for name in chosen(options, with_vhost)]), options)
@@ -70,27 +70,27 @@ def _row_plan():
 
 @pytest.fixture(scope="module")
 def broker():
-    """A broker that the tests of a module share; each test has queues of its own."""
+    """A broker for all tests of a module; each test has queues of its own."""
     with Broker(port=0) as running:
         yield running
 
 
 @pytest.fixture
 def queue(request):
-    """The name of the test's own queue."""
+    """The name of a queue that no other test uses."""
     return f"{request.node.name}"
 
 
 SETTINGS = {
     "spark.log.level": "ERROR",
-    # A worker may take long to start on a machine that does much else.
+    # On a busy machine a worker may take long to start.
     "spark.python.authenticate.socketTimeout": "5m",
 }
 
 
 @pytest.fixture(scope="module")
 def spark():
-    """A session for all tests of a file, because a Java takes seconds to start."""
+    """One session for all tests of a file, because Java takes seconds to start."""
     try:
         found = session("tests", "local[2]", **SETTINGS)
     except SparkSourceError as error:
@@ -102,7 +102,7 @@ def spark():
 
 
 class _Kept:
-    """The session of the tests, which outlives a command."""
+    """The session of the tests, which a command must not stop when it ends."""
 
     def __init__(self, spark):
         self._spark = spark
@@ -116,13 +116,13 @@ class _Kept:
 
 @pytest.fixture
 def own_session(spark, monkeypatch):
-    """Commands run in the session of the tests."""
+    """Commands run in the session of the tests instead of one of their own."""
     monkeypatch.setattr("warren.spark.sessions.session", lambda *_, **settings: _Kept(spark))
 
 
 @pytest.fixture
 def interrupt_when():
-    """`with interrupt_when(condition):` a Ctrl-C comes as soon as the condition holds; the block must handle it."""
+    """`with interrupt_when(condition):` sends Ctrl-C as soon as the condition holds; the block must handle it."""
 
     @contextmanager
     def interrupt(condition):

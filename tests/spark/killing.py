@@ -1,4 +1,4 @@
-"""What the tests inside Spark run and kill: brokers, drivers, the processes of Python, and queries that start again."""
+"""Brokers, drivers, Python processes and queries that the tests inside Spark run, kill and start again."""
 
 import contextlib
 import os
@@ -19,13 +19,13 @@ from warren.spark.options import SinkOptions
 from warren.spark.wire import Connection
 from warren.spark.writer import Publisher
 
-#: Spark gives a Python process that reads a stream ten seconds to start, which no setting changes. On a machine that
-#: does much else it takes longer, and the query ends before it has read anything.
+#: The error of a query whose Python process did not start within ten seconds, which no setting of Spark changes. On a
+#: busy machine it may take longer, and then the query ends before it has read anything.
 SLOW_START = "Python worker failed to connect back"
 
 
 def run_to_its_end(start):
-    """Run the query that `start` starts until it ends by itself; start it again if Spark did not wait for a process."""
+    """Run the query that `start` starts until it ends. If it ends with `SLOW_START`, start it again."""
     while True:
         query = start()
         try:
@@ -37,7 +37,9 @@ def run_to_its_end(start):
 
 
 def run_until(start, reached):
-    """Run the query that `start` starts until `reached()`, and return it. It is started again for the same reason."""
+    """Run the query that `start` starts until `reached()`, and return it. If it ends with `SLOW_START`,
+    start it again.
+    """
     while True:
         query = start()
         try:
@@ -49,7 +51,9 @@ def run_until(start, reached):
 
 
 def kill_driver(code, url, folder, reached):
-    """Run a driver of its own in the background until `reached()`, and kill it with its Java, its whole group."""
+    """Run a driver in a child process until `reached()`, and then kill it with its Java, which is in its
+    process group.
+    """
     while not reached():
         command = [sys.executable, "-c", code, url, str(folder)]
         driver = subprocess.Popen(command, cwd="/", start_new_session=True, stderr=subprocess.PIPE, text=True)
@@ -69,7 +73,7 @@ def kill_driver(code, url, folder, reached):
 
 
 class Killable:
-    """A broker in a process of its own, which can be killed with -9 and started again on the same port."""
+    """A broker in a child process, which can be killed with SIGKILL and started again on the same port."""
 
     CODE = (
         "import sys; from warren import Broker\n"
@@ -94,7 +98,7 @@ class Killable:
         self.process.stdout.close()
 
     def publish(self, numbers):
-        """Publish a body for each number, and wait for the confirms."""
+        """Publish a message for each number, and wait for the confirms."""
         connection = Connection(SinkOptions.parse({"url": self.url}), "test")
         connection.call(methods.QueueDeclare(queue="orders", durable=True), methods.QueueDeclareOk)
         connection.close()
@@ -117,7 +121,7 @@ class Killable:
             connection.close()
 
     def drained(self, queue):
-        """Read all messages: body and message id of each."""
+        """Take all messages from the queue, and return the body and message id of each."""
         connection = Connection(SinkOptions.parse({"url": self.url}), "test")
         found = []
         for delivery in connection.consume(queue, {"x-warren-read-from": "first", "x-warren-read-to": "last"}):
@@ -139,7 +143,7 @@ def wait_for(condition, running):
 
 
 def kill_workers():
-    """Kill with -9 what runs Python for Spark below this process, but not the daemons that start more of them."""
+    """Kill the Python workers of Spark below this process with SIGKILL, but not the daemons that start new ones."""
     commands, parents = {}, {}
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,6 @@
-"""Beginning at a time: the number of the first message that arrived then or later, whatever has left the queue."""
+"""A query may begin at a time: it finds the number of the first message that arrived then or later, although messages
+have left the queue.
+"""
 
 import json
 import time
@@ -25,7 +27,7 @@ def rows(reader):
 
 
 def publish_at_times(broker, queue, count, at_a_time):
-    """Publish in bursts that arrive at different times."""
+    """Publish `count` messages in bursts of `at_a_time`, which arrive at different times."""
     for number in range(count):
         broker.publish(b"x", queue)
         if number % at_a_time == at_a_time - 1:
@@ -44,7 +46,9 @@ def found_at(broker, row_plan, queue, moment):
 
 
 def test_a_batch_begins_at_any_time(broker, queue, row_plan):
-    """SP-50: the rows are those that a filter on `arrived` finds, for each time between two messages."""
+    """A query that begins at a time has the rows that a filter on `arrived` finds, for every time between two messages
+    (SP-50).
+    """
     broker.declare_queue(queue)
     publish_at_times(broker, queue, 60, 5)
     everything = rows(batch_reader(broker, row_plan, queue))
@@ -56,7 +60,7 @@ def test_a_batch_begins_at_any_time(broker, queue, row_plan):
 
 
 def test_numbers_that_are_gone_do_not_mislead(broker, queue, row_plan, monkeypatch):
-    """A consumer has taken a long stretch and single messages before the query looks."""
+    """The right number is found although consumers have taken a long stretch and single messages before."""
     monkeypatch.setattr(arrivals, "NEAR", 2)
     broker.declare_queue(queue)
     publish_at_times(broker, queue, 40, 2)
@@ -101,7 +105,7 @@ def test_a_stream_begins_at_a_time_and_keeps_its_beginning(broker, queue, row_pl
 
 
 def test_a_search_reads_few_messages(broker, queue, row_plan, monkeypatch):
-    """The binary search opens as many readers as a number has bits, whatever the length of the queue."""
+    """The binary search opens as many readers as the number of messages has bits."""
     broker.declare_queue(queue)
     for _ in range(5000):
         broker.publish(b"x", queue)

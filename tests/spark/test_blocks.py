@@ -1,4 +1,6 @@
-"""Blocks as the broker builds them: taken apart at once and message by message, and damaged at any place."""
+"""Blocks as the broker builds them: decoding one at once or message by message gives the same, and damage is found
+anywhere.
+"""
 
 import hypothesis.strategies as st
 import pytest
@@ -23,7 +25,7 @@ ORIGINS = [Origin("", ("q",)), Origin("amq.topic", ("a.b", "c"), True, 3), Origi
 
 @st.composite
 def stored_runs(draw):
-    """Ascending runs with holes between them."""
+    """Ascending runs with gaps between them."""
     found, number = [], draw(st.integers(0, 1 << 60))
     for _ in range(draw(st.integers(0, 4))):
         number += draw(st.sampled_from([0, 0, 1, 1000]))
@@ -100,7 +102,7 @@ def test_a_changed_or_cut_head_or_table_is_no_block(runs, data):
     at = data.draw(st.integers(0, len(block) - contents - 1))
     flipped = bytearray(block)
     flipped[at] ^= data.draw(st.integers(1, 255))
-    # The last four bytes of the head are always 0 and nobody reads them.
+    # A change in the last four bytes of the head goes unnoticed: they are always 0, and no reader uses them.
     if not 60 <= at < 64:
         with pytest.raises(BadBlock):
             decode_block(bytes(flipped))

@@ -1,4 +1,6 @@
-"""What the commands of `warren pipeline` find wrong before Spark takes seconds to start, and how they show progress."""
+"""Mistakes that the commands of `warren pipeline` find before Spark takes seconds to start, and how they
+show progress.
+"""
 
 import json
 import os
@@ -14,7 +16,7 @@ from warren.spark.jobs.archive import ArchiveProgress, _Run
 
 
 class Started(Exception):
-    """Spark would start now."""
+    """Raised where Spark would start."""
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def test_a_java_that_does_not_start_is_explained(monkeypatch, tmp_path):
     (tmp_path / "release").write_text('JAVA_VERSION="17.0.1"')
     (tmp_path / "archive" / "_warren").mkdir(parents=True)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    # The tests of a file may have left a Java that runs.
+    # Earlier tests may have left a Java running, which Spark would use.
     monkeypatch.setattr("pyspark.SparkContext._gateway", None)
     found, _ = failure("capacity", "--archive", tmp_path / "archive", "--memory", "lots")
     assert isinstance(found, CommandFailure) and found.code == EX_CONFIG
@@ -92,7 +94,9 @@ def test_a_java_that_does_not_start_is_explained(monkeypatch, tmp_path):
 
 
 def test_progress_tells_what_is_in_hand(tmp_path):
-    """The checkpoint has the end of each micro-batch before it is written, and of the first one its beginning, too."""
+    """Progress counts the micro-batch being written: the checkpoint has the end of each before it is written, and the
+    beginning of the first.
+    """
     for log in "offsets", "commits":
         os.makedirs(tmp_path / "_warren" / "checkpoint" / log)
 

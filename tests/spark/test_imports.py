@@ -1,4 +1,4 @@
-"""What the modules import: those that executors load must start fast, and need neither the broker nor the command."""
+"""What the modules import: executors must load theirs fast, and need neither the broker nor the command line."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def test_what_executors_import(module):
 
 
 def test_what_spark_finds_by_itself_is_light():
-    """A session imports this module at the first use of any Python source."""
+    """This module imports little, because a session imports it at the first use of any Python source."""
     loaded = loaded_by("import warren.spark.source")
     assert (
         not {"lmdb", "warren.store", "warren.spark.reading.stream_reader", "warren.spark.offline.offline_plan"} & loaded

@@ -1,4 +1,4 @@
-"""The source inside Spark itself: one session for all tests of this file, because a Java takes seconds to start."""
+"""The source inside Spark: one session for all tests of this file, because Java takes seconds to start."""
 
 import contextlib
 import functools
@@ -26,10 +26,10 @@ from warren.spark.jobs.compact import compact
 from warren.spark.jobs.replay import replay
 from warren.tests.spark.killing import Killable, kill_driver, kill_workers, run_to_its_end, run_until, wait_for
 
-# The first query of a session starts workers of Python, which takes long on a machine that does much else.
+# The first query of a session starts Python workers, which may take long on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
-#: How often each test kills something: more on demand.
+#: How many rounds each test of kills has; the variable sets more.
 ROUNDS = int(os.environ.get("WARREN_SPARK_ROUNDS", "1"))
 
 
@@ -43,7 +43,7 @@ def publish(broker, queue, count, start=0):
 
 
 class Query:
-    """A streaming query into files of Parquet, with its checkpoint."""
+    """A streaming query that writes Parquet files, with its checkpoint."""
 
     def __init__(self, spark, folder):
         self.spark, self.table, self.checkpoint = spark, f"{folder}/table", f"{folder}/checkpoint"
@@ -61,7 +61,7 @@ class Query:
         return sorted(row.seq for row in rows)
 
     def committed(self):
-        """How many micro-batches are in the commit log."""
+        """The number of micro-batches in the commit log."""
         commits = Path(self.checkpoint, "commits")
         return len([name for name in os.listdir(commits) if name.isdigit()]) if commits.exists() else 0
 
@@ -106,7 +106,9 @@ def test_a_data_directory_as_a_table(spark, tmp_path):
 
 
 def test_a_stream_has_each_message_once_and_deletes_what_is_committed(spark, broker, queue, tmp_path):
-    """AvailableNow ends with all of before and nothing of after; a later run goes on there."""
+    """A run with AvailableNow has all messages from before its start and none from after; the next run goes on from
+    there, and each message is read once. Committed messages are deleted from the queue.
+    """
     broker.declare_queue(queue, durable=True)
     publish(broker, queue, 3000)
     query = Query(spark, tmp_path)
@@ -114,7 +116,7 @@ def test_a_stream_has_each_message_once_and_deletes_what_is_committed(spark, bro
     run = query.run(broker, queue, **options)
     assert [progress["numInputRows"] for progress in run.recentProgress if progress["numInputRows"]] == [2000, 1000]
     assert query.numbers() == list(range(3000))
-    # The end of a run acknowledges its last micro-batch too.
+    # The end of a run acknowledges its last micro-batch as well.
     assert broker.queue(queue).messages == 0
     publish(broker, queue, 500, 3000)
     query.run(broker, queue, **options)
@@ -161,7 +163,7 @@ def test_an_archive_is_equal_to_the_queue_and_a_replay_to_the_archive(spark, tmp
             ("eu/orders", 0, 6000, 6000, ()),
             ("us", 0, 500, 500, ()),
         ]
-        # Any reader of Parquet sees the same rows.
+        # Any other reader of Parquet finds the same rows.
         files = sorted(Path(target, "queue=eu%2Forders").rglob("*.parquet"))
         rows = [row for file in files for row in pyarrow.parquet.ParquetFile(file).read().to_pylist()]
         assert [row["body"] for row in rows] == bodies["eu/orders"]
@@ -202,7 +204,9 @@ def test_an_archive_is_equal_to_the_queue_and_a_replay_to_the_archive(spark, tmp
 
 
 def check_analysis(spark, target, rows, folder):
-    """The tables are those of plain Python, and the report loads nothing."""
+    """Assert that the tables are those which plain Python computes, and that the report loads nothing from
+    elsewhere.
+    """
     found = analyse(
         spark, archive=target, bucket="1d", report=str(folder / "report.html"), tables=str(folder / "tables")
     )
@@ -252,7 +256,8 @@ def test_the_command_archives(own_session, broker, queue, tmp_path):
     assert broker.queue(f"spark.{queue}").messages == 0
 
 
-#: Without the catalogue nobody can tell a queue that was declared again, nor a gap after a crash from a loss.
+#: Without the broker's catalogue a query cannot know that a queue was declared again, or that a gap after a crash is no
+#: loss.
 needs_catalogue = pytest.mark.skipif("catalogue" not in WARREN_FEATURES, reason="this broker has no catalogue")
 
 
@@ -270,21 +275,22 @@ def bodies(spark, query):
 @needs_catalogue
 @pytest.mark.parametrize("round", range(ROUNDS))
 def test_a_killed_broker_and_killed_workers_cost_no_message(spark, tmp_path, killable, round):
-    """The ledger: each message once, whatever dies in the middle of micro-batches."""
+    """Whatever is killed in the middle of micro-batches, each message is read once."""
     query = Query(spark, tmp_path)
     killable.publish(range(40_000))
     options = {"maxMessagesPerTrigger": "4000", "deleteOnCommit": "true", "reconnectTimeout": "300s"}
     running = run_until(lambda: query.start(killable, "orders", **options), lambda: query.committed() >= 2)
     killable.kill()
     killable.start()
-    # The queue goes on behind a gap, because nobody knows which numbers it had promised.
+    # After a crash the queue leaves out numbers that it may have promised before, so there is a gap.
     killable.publish(range(40_000, 45_000))
     wait_for(lambda: query.committed() >= 4, running)
     kill_workers()
     try:
         running.awaitTermination()
     except Exception as error:
-        # Local mode never repeats a task, so a killed worker may end the query; it goes on where it was.
+        # Local mode does not repeat a task, so a killed worker may end the query; the query is started again from its
+        # checkpoint.
         assert "SparkSourceError" not in str(error), error
     query.run(killable, "orders", **options)
     assert bodies(spark, query) == list(range(45_000))
@@ -315,7 +321,7 @@ def test_a_killed_driver_costs_no_message(spark, tmp_path, killable, round):
 
 
 def copy_rows(spark, url, folder):
-    """Start a query that publishes each message of `orders` to `copies`, exactly once."""
+    """Start a query that publishes each message of `orders` to `copies` exactly once."""
     source = {"url": url, "queue": "orders", "columns": "queue_id,seq,body", "maxMessagesPerTrigger": "4000"}
     rows = spark.readStream.format("warren").options(**source).load()
     sink = rows.writeStream.format("warren").options(
@@ -344,7 +350,9 @@ copy_rows(spark, url, folder).awaitTermination()
 @needs_catalogue
 @pytest.mark.parametrize("round", range(ROUNDS))
 def test_rows_are_published_exactly_once_whatever_is_killed(spark, tmp_path, killable, round):
-    """The driver, the workers and the broker are killed in the middle of micro-batches, which come again."""
+    """Each row is published exactly once, although driver, workers and broker are killed in the middle of
+    micro-batches, which are then repeated.
+    """
     count = 12_000
     killable.publish(range(count))
     killable.declare("copies", {"x-warren-deduplicate": 100_000})
@@ -354,7 +362,7 @@ def test_rows_are_published_exactly_once_whatever_is_killed(spark, tmp_path, kil
     for number, kill in kills:
         running = run_until(copy, lambda number=number: killable.count("copies") >= number)
         kill()
-        with contextlib.suppress(Exception):  # local mode never repeats a task, so the query ends
+        with contextlib.suppress(Exception):  # Local mode does not repeat a task, so a killed worker ends the query.
             running.awaitTermination()
         running.stop()
     run_to_its_end(copy)

@@ -1,4 +1,4 @@
-"""The README's section about Spark, run as it stands, with the package as a wheel installs it."""
+"""The README's section about Spark works as it is written, with the package installed from a wheel."""
 
 import os
 import re
@@ -15,7 +15,7 @@ SECTION = (ROOT / "README.md").read_text().partition("## Five minutes with Spark
 
 pytestmark = pytest.mark.timeout(900)
 
-#: Spark finds the format without being told. An editable install needs `register`, so the wheel is what is tested.
+#: With the wheel installed, Spark finds the format by itself. An editable install would need `register`.
 FINDS = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
@@ -25,13 +25,13 @@ print(spark.read.format("warren").options(url="amqp://h/", queue="q").load().col
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The environment of a program that imports warren from the content of its wheel."""
+    """The environment variables of a program that imports warren from the content of its wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT]
     subprocess.run(list(map(str, command)), check=True, cwd=folder, timeout=300)
     (wheel,) = folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(folder / "site")
-    # The packages of the tests without their path configuration, which has the editable install of the clone.
+    # The packages of the tests, without the file that adds the clone's editable install to the path.
     packages = sysconfig.get_paths()["purelib"]
     for entry in Path(packages).iterdir():
         if entry.suffix != ".pth" and "warren" not in entry.name and not (folder / "site" / entry.name).exists():
@@ -40,7 +40,7 @@ def installed(tmp_path_factory):
 
 
 def base_python():
-    """A Python without the packages of the tests."""
+    """A Python interpreter without the packages of the tests."""
     return str(Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}"))
 
 

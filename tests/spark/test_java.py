@@ -1,4 +1,4 @@
-"""Finding a Java: the order of the places, and the launcher for the one that pip installs."""
+"""Finding a Java: in which order places are searched, and the launcher for the Java that pip installs."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def fake_java(folder, version):
 
 @pytest.fixture
 def places(monkeypatch, tmp_path):
-    """Nothing is found unless a test puts it there."""
+    """Places to search, all empty until a test puts a Java there."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -1,4 +1,4 @@
-"""The jobs that study queues, inside Spark itself and as commands: one session for all tests of this file."""
+"""The jobs that study queues, inside Spark and as commands: one session for all tests of this file."""
 
 import json
 import re
@@ -25,13 +25,13 @@ from warren.spark.jobs.flow_table import FlowTable
 from warren.spark.jobs.flow_windows import Key, Sums, Windows, consumed_rows
 from warren.spark.jobs.query import find_messages, query
 
-# The first query of a session starts workers of Python, which takes long on a machine that does much else.
+# The first query of a session starts Python workers, which may take long on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
 def broker(data_dir):
-    """A broker with the queues of `places`."""
+    """A broker on `data_dir`, for all tests of this file."""
     with Broker(port=0, data_dir=data_dir) as running:
         yield running
 
@@ -44,7 +44,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def places(spark, broker, tmp_path_factory):
-    """Options for an archive and the broker: numbers 0 to 99 are in both, 100 to 119 only in the broker."""
+    """Options for an archive and the broker: messages 0 to 99 are in both, 100 to 119 only in the broker."""
     target = str(tmp_path_factory.mktemp("archive") / "a")
     broker.declare_queue("orders", durable=True)
     broker.declare_queue("audit", durable=True)
@@ -72,7 +72,7 @@ def found(spark, **sought):
 
 
 def test_a_message_is_found_once_wherever_it_is(spark, broker, places):
-    """SP-96: each message once, by queue id and number, the newest first."""
+    """A message that is in several places is found once, by queue id and number, and the newest come first (SP-96)."""
     assert found(spark, **places, message_id="m-5") == [("audit", 0, "live"), ("orders", 5, "archive")]
     assert found(spark, **places, key="k-100") == [("orders", 100, "live")]
     assert found(spark, **places, key="k-5") == [("audit", 0, "live"), ("orders", 5, "archive")]
@@ -132,7 +132,9 @@ def test_times_are_those_of_utc_wherever_the_driver_is(spark, places, monkeypatc
 
 
 def seeded_archive(folder):
-    """Two queues whose figures are easily computed by hand; the archive took each message 10 to 30 s after it came."""
+    """An archive of two queues with figures that are easy to compute by hand; each message was archived 10 to 30 s
+    after it arrived.
+    """
     began = datetime(2026, 11, 20, tzinfo=UTC)
     rows = {"busy": [], "quiet": []}
     for second in range(10):
@@ -162,13 +164,13 @@ def seeded_archive(folder):
 
 
 def test_capacity_is_what_the_formulas_give_by_hand(own_session, spark, tmp_path):
-    """SP-100."""
+    """The job `capacity` reports the figures that its formulas give by hand (SP-100)."""
     archive, file_bytes = seeded_archive(tmp_path)
     result = capacity(spark, archive, node_rate=150, growth=2, keep_for=86_400, memory=6_000_000)
     assert (result.messages, result.days) == (1050, 2.0)
     found = {(each.queue, each.setting): each for each in result.advice}
     values = {key: each.value for key, each in found.items()}
-    # The busiest second of `busy` has 109 messages, and all of its 1,045 wait when the first are archived.
+    # The busiest second of `busy` has 109 messages, and all its 1,045 messages are waiting when the first are archived.
     assert values == {
         ("busy", "x-warren-shards"): "2",
         ("busy", "x-message-ttl"): "20000",
@@ -202,7 +204,9 @@ def test_capacity_is_what_the_formulas_give_by_hand(own_session, spark, tmp_path
 
 
 def test_a_table_of_flow_adds_prefetch_and_slow_queues(spark, tmp_path):
-    """SP-100: by Little's law, with the figures of 99% of the windows."""
+    """With a table of the job `flow`, `capacity` also reports a prefetch by Little's law and slow queues, from the
+    figures of 99% of the windows (SP-100).
+    """
     archive, _ = seeded_archive(tmp_path / "archive")
     folder, windows = str(tmp_path / "flow"), Windows(10)
     table, sums = FlowTable(folder), []
@@ -210,7 +214,7 @@ def test_a_table_of_flow_adds_prefetch_and_slow_queues(spark, tmp_path):
     nobody = ("", "", 0, 0, 0)
     for at in range(0, 1000, 10):
         sums.append((Key(at, "a@a", "node", "", ""), Sums(10, 10.0, 0, *nobody, 0)))
-        # 2 consumers acknowledge 30 messages a second and hold 12, but for one window in which they are busier.
+        # Two consumers acknowledge 30 messages a second and hold 12, except in one window, in which they are busier.
         acked, held = (9000, 9000.0) if at == 500 else (300, 120.0)
         sums.append((Key(at, "a@a", "consumed", "/", "busy"), Sums(10, held, 2, *nobody, acked)))
         sums.append((Key(at, "a@a", "consumed", "/", "quiet"), Sums(10, 10.0, 1, *nobody, 0)))
@@ -222,7 +226,7 @@ def test_a_table_of_flow_adds_prefetch_and_slow_queues(spark, tmp_path):
     table.put(windows.rows(), consumed_rows(10, sums))
     advice = capacity(spark, archive, growth=1, memory=8_000_000, flow=folder).advice
     found = {(each.queue, each.setting): each for each in advice}
-    # 15 messages a second of each consumer × 0.4 s = 6.
+    # 15 messages a second for each consumer × 0.4 s = 6, rounded up to the next power of 2.
     assert (found["busy", "prefetch"].value, found["deep", "prefetch"].value) == ("8", "2000")
     assert found["busy", "prefetch"].because.startswith("15.0 messages/s of a consumer × 0.4 s from delivery")
     assert "= 6.0, up to the next power of 2" in found["busy", "prefetch"].because
@@ -234,12 +238,14 @@ def test_a_table_of_flow_adds_prefetch_and_slow_queues(spark, tmp_path):
 
 
 def test_ctrl_c_ends_an_archive_and_the_next_run_goes_on(own_session, broker, queue, tmp_path, interrupt_when):
-    """SP-90. What is in hand when Ctrl-C comes is in the archive afterwards, and nothing is there twice."""
+    """After Ctrl-C the micro-batch that was being written is in the archive, and the next run goes on without doubling
+    a row (SP-90).
+    """
     broker.declare_queue(queue, durable=True)
     publish(broker, queue, range(100))
     target = tmp_path / "archive"
     command = ["pipeline", "archive", "--url", broker.url, "--queue", queue, "--to", str(target)]
-    # The micro-batch is in the checkpoint and in hand, or its file is complete.
+    # Ctrl-C comes when the micro-batch is in the checkpoint; its file may be complete or not.
     with interrupt_when(lambda: any(target.glob("_warren/checkpoint/offsets/0"))):
         ended = CliRunner().invoke(root, [*command, "--follow"])
     assert ended.exit_code == 130, (ended.output, ended.exception)
@@ -253,7 +259,9 @@ def test_ctrl_c_ends_an_archive_and_the_next_run_goes_on(own_session, broker, qu
 
 
 def test_spark_itself_writes_an_archive_with_rows_that_the_caller_changes(spark, own_session, broker, queue, tmp_path):
-    """SP-93. Each message is there once, the next run goes on, and what relies on warren's own files refuses it."""
+    """Spark's own sink can write an archive with rows that the caller changes: each message is there once, the next run
+    goes on, and jobs that rely on warren's own files refuse it (SP-93).
+    """
     broker.declare_queue(queue, durable=True)
     publish(broker, queue, range(100))
     target = str(tmp_path / "archive")
@@ -308,7 +316,9 @@ def test_the_command_finds_messages(own_session, places):
 
 
 def test_a_data_directory_is_searched_as_well(spark, broker, places, data_dir):
-    """The last test of this file: it stops the broker, for a directory in use is not read."""
+    """A stopped broker's data directory is searched as well. This test must be the last of the file, because it stops
+    the broker: a directory in use is not read.
+    """
     broker.stop()
     sought = {"archive": places["archive"], "data_dir": str(data_dir), "queues": "orders"}
     assert found(spark, **sought, message_id="m-7") == [("orders", 7, "archive")]

@@ -1,4 +1,4 @@
-"""Offsets, shares, partitions and loss, against what they promise for any history of a queue."""
+"""Offsets, shares, partitions and losses are as promised, for any history of a queue."""
 
 import json
 
@@ -108,7 +108,9 @@ def test_two_offsets_give_the_same_partitions_after_json_and_without_the_broker(
 
 
 def test_the_end_of_the_first_micro_batch_says_where_it_began():
-    """Spark asks for the first offset again after a crash, when the head of the queue may have moved."""
+    """The end of the first micro-batch contains where it began: after a crash Spark asks for the first offset again,
+    and the head of the queue may have moved since.
+    """
     place = {"id": "i", "life": 0}
     end = make_offset({"q": place | {"next": 10}}, 0, 100) | {"from": {"q": place | {"next": 3}}}
     asked_again = make_offset({"q": place | {"next": 8}}, 0, 100)
@@ -142,7 +144,7 @@ def test_a_queue_that_is_another_one_or_none_is_lost():
     place = {"id": "old", "life": 0, "next": 5}
     assert loss("q", place, QueueState("q", 0, 9, "new")).kind == "other_queue"
     assert loss("q", place, None).kind == "deleted"
-    assert loss("q", place, QueueState("q", 0, 9)) is None  # a broker without ids
+    assert loss("q", place, QueueState("q", 0, 9)) is None  # a broker that gives queues no ids
 
 
 def test_starting_offsets():

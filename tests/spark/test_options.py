@@ -1,4 +1,4 @@
-"""Options: names without regard to case, values with units, and errors that name the option and the way out."""
+"""Options: names in any case, values with units, and errors that name the option and the right form."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Properties of which each message has its own: the columnar way gives what decoding them one by one gives."""
+"""Properties that differ from message to message: the decoding by column gives what decoding them one by one gives."""
 
 import pytest
 from hypothesis import given, settings
@@ -45,7 +45,7 @@ def plans(row_plan):
 @settings(max_examples=75, deadline=None)
 @given(st.lists(properties, min_size=1, max_size=8), st.sampled_from([0, 1, 2]))
 def test_whole_properties(plans, many, place):
-    """SP-42: the plain parser is the twin."""
+    """The decoding by column agrees with the simple parser for any properties (SP-42)."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(columns, "FEW_PROPERTIES", 1 << 30)
         messages, plain = batch(many, plans[place])

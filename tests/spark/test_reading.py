@@ -1,4 +1,4 @@
-"""Reading queues of a running broker in the task and in the planner, without Spark around them."""
+"""Reading queues of a running broker by the planner and the task, without Spark."""
 
 import json
 import threading
@@ -28,13 +28,13 @@ def options(broker, queue, **given):
 
 
 def rows(row_plan, found):
-    """All rows of a reader, partition after partition."""
+    """All rows of a reader, from one partition after the other."""
     reader = BatchReader(found, row_plan(found))
     return [row for partition in reader.partitions() for batch in reader.read(partition) for row in batch.to_pylist()]
 
 
 def everything_of(broker, queue):
-    """Messages of all kinds, and the rows that they must become."""
+    """Publish messages of all kinds, and return the rows that they must become."""
     broker.declare_queue(queue)
     broker.declare_exchange(f"{queue}.x", "topic")
     broker.bind(queue, f"{queue}.x", "#")
@@ -74,14 +74,14 @@ def test_every_column_of_every_kind_of_message(broker, queue, row_plan, mode):
     )
     assert found[2]["properties"] == encode_properties(Properties(headers=table_from(published[2][2]["headers"])))
     assert {row["redelivered"] for row in found} == {False}
-    # Only blocks say when a message came.
+    # A message's arrival is known only if it is read in a block.
     assert [row["arrived"] is None for row in found] == [mode == "plain"] * 5
     assert found[3]["routing_keys"] == ["a.c"]
 
 
 def test_both_ways_of_reading_make_equal_rows(broker, queue, row_plan):
     everything_of(broker, queue)
-    # Without blocks nobody learns when a message came; ids of messages and empty tables are the publisher's in both.
+    # The two ways of reading differ in what only blocks contain: arrivals, message ids and empty tables.
     columns = ",".join(
         name for name in row_plan(options(broker, queue, columns="all")).schema.names if name != "arrived"
     )
@@ -89,7 +89,7 @@ def test_both_ways_of_reading_make_equal_rows(broker, queue, row_plan):
         rows(row_plan, options(broker, queue, columns=columns, readMode=mode)) for mode in ("plain", "blocks")
     )
     for row in (*plain, *blocks):
-        # A table without entries cannot be told from one that the broker made for the number.
+        # An empty header table cannot be told from the one that the broker adds for the number.
         row["properties"] = row["properties"] if row["headers"] else b""
         row["headers"] = row["headers"] or None
     assert plain == blocks
@@ -201,7 +201,7 @@ def test_filters_shrink_the_ranges(broker, queue, row_plan):
 
 
 def test_a_restarted_broker_fails_no_task(tmp_path, row_plan):
-    """The task connects again and goes on behind the last part that it has passed on."""
+    """When the broker is restarted, the task connects again and goes on after the last part that it has passed on."""
     with Broker(port=0, data_dir=tmp_path / "data") as first:
         first.declare_queue("orders", durable=True)
         for _ in range(5000):
@@ -243,7 +243,9 @@ def test_a_broker_that_stays_away_is_named_with_how_far_the_task_came(row_plan, 
 
 @BOTH
 def test_a_broker_that_passes_over_a_number_is_at_fault(broker, queue, row_plan, monkeypatch, mode):
-    """SP-59: parts of a range that do not adjoin are E10, and nothing of them is passed on."""
+    """If the broker sends parts of a range that do not adjoin, the read fails with E10, and none of the parts is passed
+    on (SP-59).
+    """
     broker.declare_queue(queue)
     for number in range(5):
         broker.publish(str(number), queue)

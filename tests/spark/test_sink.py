@@ -1,4 +1,4 @@
-"""The sink, without Spark around it: rows as frames, confirms, and what happens to rows that no queue takes."""
+"""The sink without Spark: how rows become frames, what confirms do, and what happens to rows that reach no queue."""
 
 import re
 from datetime import UTC, datetime
@@ -103,7 +103,9 @@ def test_columns_that_the_sink_does_not_take(columns, reason):
 
 
 def test_rows_that_were_read_from_warren_name_themselves(broker, queue):
-    """SP-84: the id is the queue's id and the number, so a row that comes again is dropped."""
+    """A row that was read from warren gets the queue's id and its number as its id, so that a repeated row is dropped
+    (SP-84).
+    """
     options = SinkOptions.parse({"messageId": "SOURCE"})
     assert options.id_columns == ("queue_id", "seq")
     columns = [("body", "binary"), ("queue_id", "string"), ("seq", "bigint")]
@@ -167,7 +169,7 @@ ONCE = {"deliveryGuarantee": "exactly-once", "messageId": "message_id"}
 
 
 def refused(broker, rows, **given):
-    """Why the rows cannot be published exactly once."""
+    """The reason why the rows cannot be published exactly once."""
     with pytest.raises(SparkSourceError) as caught:
         publish(broker, rows, **ONCE, **given)
     assert caught.value.code == "E13"
@@ -194,7 +196,9 @@ def test_exactly_once_is_refused_where_it_cannot_be_kept(broker, queue):
 
 @pytest.mark.parametrize("by", ["exchange", "queue"])
 def test_rows_for_an_exchange_are_there_once(broker, queue, by):
-    """SP-83: the exchange deduplicates, or each queue that it reaches does."""
+    """Rows are published exactly once to an exchange if the exchange deduplicates, or each queue that it reaches does
+    (SP-83).
+    """
     window = {"x-warren-deduplicate": 100}
     broker.declare_exchange(queue, "fanout", arguments=window if by == "exchange" else {})
     try:

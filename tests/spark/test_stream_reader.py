@@ -1,4 +1,6 @@
-"""The planner of a stream, driven as Spark drives it, without Spark: offsets, acknowledgements, loss, and one owner."""
+"""The planner of a stream, called as Spark calls it, without Spark: offsets, acknowledgements, losses, and that a queue
+has one owner.
+"""
 
 import logging
 
@@ -12,13 +14,14 @@ from warren.spark.options import StreamOptions
 from warren.spark.reading import planner, stream_reader
 from warren.spark.reading.stream_reader import StreamReader
 
-#: Without the catalogue nobody can tell a queue that was declared again, nor a gap after a crash from a loss.
+#: Without the broker's catalogue a query cannot know that a queue was declared again, or that a gap after a crash is no
+#: loss.
 needs_catalogue = pytest.mark.skipif("catalogue" not in WARREN_FEATURES, reason="this broker has no catalogue")
 
 
 @pytest.fixture
 def reader(broker, row_plan, monkeypatch):
-    """Makes readers of the broker, and stops them at the end."""
+    """Makes readers of the broker, which are stopped after the test."""
     monkeypatch.setattr(stream_reader, "IDLE_PAUSE", 0.0)
     monkeypatch.setattr(planner, "LEASE_SECONDS", 0.5)
     made = []
@@ -74,7 +77,9 @@ def test_micro_batches_adjoin_and_an_idle_one_is_its_start(broker, queue, reader
 
 
 def test_a_crash_in_the_first_micro_batch_repeats_its_range(broker, queue, reader):
-    """Spark has logged the end only, and asks for the beginning again when the head of the queue has moved."""
+    """After a crash in the first micro-batch the same range is read again. Spark has logged only its end, and asks for
+    the beginning again when the head of the queue may have moved.
+    """
     broker.declare_queue(queue)
     publish(broker, queue, 10)
     before = reader(queue)
@@ -100,7 +105,9 @@ def test_starting_at_the_end(broker, queue, reader):
 
 
 def test_acknowledgements(broker, queue, reader):
-    """A commit acknowledges, and so does asking for more, because Spark commits the last micro-batch never."""
+    """A commit acknowledges. So does a request for the next micro-batch, because Spark never commits the last one of a
+    run.
+    """
     broker.declare_queue(queue, durable=True)
     publish(broker, queue, 20)
     stream = reader(queue, deleteOnCommit="true")
@@ -113,7 +120,7 @@ def test_acknowledgements(broker, queue, reader):
     assert broker.queue(queue).messages == 15
     stream.latestOffset(two, ReadMaxRows(5))
     assert broker.queue(queue).messages == 10
-    stream.commit(one)  # an older one again takes nothing back
+    stream.commit(one)  # an older commit that is repeated changes nothing
     keeping = reader(queue)
     keeping.commit(keeping.latestOffset(keeping.initialOffset(), ReadAllAvailable()))
     assert broker.queue(queue).messages == 10
@@ -152,7 +159,7 @@ def test_two_queries_that_delete_and_the_successor_of_one(broker, queue, reader)
     assert "already has a query with deleteOnCommit" in refusal(
         "E7", reader(queue, deleteOnCommit="true").initialOffset
     )
-    reader(queue).initialOffset()  # one that does not delete may read
+    reader(queue).initialOffset()  # a query that does not delete may read the queue meanwhile
     first.stop()
     reader(queue, deleteOnCommit="true").initialOffset()
 
@@ -221,7 +228,9 @@ def test_losses_are_named_or_passed_over(broker, queue, reader, caplog):
 @needs_catalogue
 @pytest.mark.parametrize("how", ["purge", "TTL"])
 def test_messages_that_leave_a_planned_range_are_a_loss_with_its_cause(broker, queue, reader, how):
-    """SP-66: a purge, or a TTL that overtakes the query."""
+    """When messages of a planned range leave the queue, by a purge or an expiry, the query fails and names the cause
+    (SP-66).
+    """
     broker.declare_queue(queue, arguments={"x-message-ttl": 600_000} if how == "TTL" else {})
     publish(broker, queue, 10)
     stream = reader(queue)
@@ -236,7 +245,9 @@ def test_messages_that_leave_a_planned_range_are_a_loss_with_its_cause(broker, q
 
 @needs_catalogue
 def test_transient_messages_that_a_restart_loses_are_a_loss(reader, row_plan, tmp_path):
-    """SP-66: the query connects again, has the persistent ones, and names the others."""
+    """When a restart of the broker loses transient messages, the query connects again, reads the persistent ones, and
+    names the others as lost (SP-66).
+    """
     with Broker(port=0, data_dir=str(tmp_path)) as first:
         first.declare_queue("orders", durable=True)
         for number in range(10):
@@ -256,7 +267,7 @@ def test_transient_messages_that_a_restart_loses_are_a_loss(reader, row_plan, tm
 @needs_catalogue
 @pytest.mark.parametrize("how", ["the permission is withdrawn", "the vhost is deleted"])
 def test_a_broker_that_refuses_from_now_on_is_quoted(broker, reader, how):
-    """SP-66."""
+    """When the broker begins to refuse the query, the error quotes the refusal (SP-66)."""
     broker.create_vhost("etl")
     broker.add_user("spark", "secret")
     broker.set_permissions("spark", vhost="etl", configure="", write="", read=".*")
@@ -283,7 +294,7 @@ def test_a_broker_that_refuses_from_now_on_is_quoted(broker, reader, how):
 
 @needs_catalogue
 def test_queries_that_delete_nothing_read_one_queue_together(broker, queue, reader):
-    """SP-66."""
+    """Several queries that delete nothing can read one queue at the same time (SP-66)."""
     broker.declare_queue(queue)
     publish(broker, queue, 5)
     for stream in (reader(queue), reader(queue)):
@@ -294,7 +305,9 @@ def test_queries_that_delete_nothing_read_one_queue_together(broker, queue, read
 @needs_catalogue
 @pytest.mark.parametrize("kind", ["priorities", "a stream"])
 def test_a_queue_that_cannot_be_read_by_number_is_refused_at_the_start(broker, queue, reader, kind):
-    """SP-66: a queue with priorities numbers each of them by itself."""
+    """A queue that cannot be read by number is refused at the start, such as one with priorities, which numbers each
+    priority by itself (SP-66).
+    """
     arguments = {"x-max-priority": 3} if kind == "priorities" else {"x-queue-type": "stream"}
     broker.declare_queue(queue, durable=True, arguments=arguments)
     assert f"queue '{queue}'" in refusal("E5", reader(queue).initialOffset)
@@ -326,7 +339,9 @@ def test_a_queue_that_does_not_exist_ends_the_query_at_its_start(reader):
 
 
 def test_subscriptions_read_what_is_published_to_an_exchange_beside_consumers(broker, queue, reader):
-    """SP-50: each subscription has a durable lazy queue of its own, which keeps what comes while no query runs."""
+    """Each subscription to an exchange has a durable lazy queue of its own, which keeps messages while no query runs
+    and takes none from other consumers (SP-50).
+    """
     exchange = f"{queue}.x"
     broker.declare_exchange(exchange, "topic", durable=True)
     broker.declare_queue(queue)
@@ -345,7 +360,7 @@ def test_subscriptions_read_what_is_published_to_an_exchange_beside_consumers(br
     assert broker.queue("spark.all").durable and broker.queue("spark.all").arguments == {"x-queue-mode": "lazy"}
     some.stop()
     broker.publish(b"fr", "fr", exchange=exchange)
-    # A query that goes on may have other keys: they are added.
+    # A query that is continued with other binding keys adds them.
     again = reader(**options, subscription="eu", bindingKeys="fr")
     assert again.latestOffset(ends[1], ReadAllAvailable()) == ends[1]
     for key in ("fr", "eu.c"):

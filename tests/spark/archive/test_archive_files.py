@@ -1,4 +1,6 @@
-"""The files that an archive's task writes: names that follow from the offsets, a file a date, and a full disk."""
+"""The files that an archive's task writes: their names follow from the offsets, each has one date, and a full disk is
+survived.
+"""
 
 import errno
 from datetime import UTC, datetime
@@ -53,7 +55,7 @@ def test_a_file_ends_with_its_day_and_all_numbers_are_accounted_for(tmp_path):
 )
 @example([datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC)])
 def test_dates_are_those_that_each_message_has_by_itself(arrivals):
-    """The dates are computed by column; this is the plain way."""
+    """The dates, which are computed by column, are those that a simple function computes for each message."""
     found = [
         (date, row["seq"])
         for date, part in _by_date(batch(range(len(arrivals)), lambda n: arrivals[n]), AT)
@@ -64,7 +66,9 @@ def test_dates_are_those_that_each_message_has_by_itself(arrivals):
 
 
 def test_sought_columns_have_bloom_filters(tmp_path):
-    """SP-92: a reader that looks for a message id passes over row groups without it; a column of nulls has none."""
+    """Columns by which messages are sought have Bloom filters, so that a reader skips row groups without the value; a
+    column of nulls has none (SP-92).
+    """
     schema = pa.schema([*SCHEMA, ("message_id", pa.string()), ("correlation_id", pa.string())])
     rows = [{"seq": n, "body": b"", "message_id": f"m-{n}"} for n in range(10)]
     (found,) = write(tmp_path, range(10), 0, [pa.RecordBatch.from_pylist(rows, schema=schema)])
@@ -79,7 +83,7 @@ def test_a_task_that_runs_again_replaces_its_files_by_equal_ones(tmp_path):
     content = (tmp_path / first[0].path).read_bytes()
     assert write(tmp_path, range(10), 0, batches) == first
     assert files(tmp_path) == [first[0].path] and (tmp_path / first[0].path).read_bytes() == content
-    assert "date=2025-11-22" in first[0].path  # the trigger's, since the arrival is not known
+    assert "date=2025-11-22" in first[0].path  # The message's arrival is not known, so this is the date of the trigger.
 
 
 def test_a_range_without_messages_is_noted_without_a_file(tmp_path):

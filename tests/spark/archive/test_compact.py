@@ -1,4 +1,4 @@
-"""Merging the files of an archive: the same rows in fewer files, whatever ends a run in the middle."""
+"""Merging the files of an archive gives the same rows in fewer files, even if a run is killed in the middle."""
 
 import errno
 import fcntl
@@ -38,7 +38,7 @@ def day(number):
 
 
 class Archive:
-    """An archive as the job `archive` leaves it: `write` is a micro-batch that has one range of a queue."""
+    """An archive as the job `archive` leaves it; `write` adds a micro-batch with one range of a queue."""
 
     def __init__(self, folder):
         self.folder = str(folder)
@@ -73,13 +73,13 @@ def archive(tmp_path):
 
 
 def rows(target, queue="orders"):
-    """All rows of a queue in the order of its files, as a reader finds them that knows the notes."""
+    """All rows of a queue in the order of its files, as a reader finds them that uses the archive's notes."""
     paths = [file.path for file in noted_files(str(target)) if file.queue == queue and file.path is not None]
     return [row for path in paths for row in pa.parquet.ParquetFile(f"{target}/{path}").read().to_pylist()]
 
 
 def files(target):
-    """The files that any reader of Parquet finds, and hidden ones."""
+    """The files that any reader of Parquet finds, and the hidden ones."""
     return sorted(str(path.relative_to(target)) for path in Path(target).glob("queue=*/**/*") if path.is_file())
 
 
@@ -96,7 +96,9 @@ def problems(target):
 
 
 def test_files_of_a_queue_and_day_that_adjoin_become_one(archive):
-    """SP-94: ranges adjoin if gaps and gone numbers explain what is between them; days that are not over stay."""
+    """Files of one queue and day are merged if their ranges adjoin, or gaps and gone numbers explain what lies between
+    them; a day that is not over is left alone (SP-94).
+    """
     archive.write(range(0, 100), day(21))
     archive.write(range(105, 200), day(21), covers=range(100, 200), gaps=5)
     archive.write(range(0), None, covers=range(200, 210))
@@ -139,7 +141,9 @@ def test_later_files_are_merged_with_merged_ones_up_to_the_target_size(archive):
 
 
 def test_a_run_that_is_killed_at_any_step_loses_and_doubles_nothing(archive, tmp_path):
-    """SP-94: the process ends at each call that changes the disk, and the next run ends what was begun."""
+    """A run may be killed at any call that changes the disk: the next run ends what was begun, and no row is lost or
+    doubled (SP-94).
+    """
     for start in range(0, 90, 30):
         archive.write(range(start, start + 30), day(21))
     archive.write(range(90, 100), day(22))
@@ -159,7 +163,7 @@ def test_a_run_that_is_killed_at_any_step_loses_and_doubles_nothing(archive, tmp
 
 
 def killed_at(step, target):
-    """Compact in a process of its own that ends at this step; returns whether it has come so far."""
+    """Compact in a child process that ends at this step; return whether it got so far."""
     child = os.fork()
     if not child:
         left = step

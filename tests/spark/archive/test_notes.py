@@ -1,4 +1,4 @@
-"""Reading the notes about files that Spark's file sink has committed."""
+"""Reading the notes that Spark's file sink writes about the files that it has committed."""
 
 import json
 from collections import Counter
@@ -13,7 +13,7 @@ from warren.spark.archive.notes import ArchivedFile, CommittedFiles, committed_f
 
 
 class Log:
-    """The log of a file sink, as Spark writes it: every `interval`th entry repeats all before it."""
+    """The log of a file sink, as Spark writes it: every `interval`th entry repeats all entries before it."""
 
     def __init__(self, target, interval):
         self.files = target / "_warren" / "files"
@@ -25,7 +25,7 @@ class Log:
         self.committed = []
 
     def commit(self, numbers):
-        """One micro-batch with a file of notes for each number."""
+        """Write one micro-batch with a file for each number."""
         fresh = []
         for number in numbers:
             entry = ArchivedFile(f"f{number}", "q", "id", number, number + 1, 1, 0, 0, 9, None, None, 0)
@@ -40,7 +40,7 @@ class Log:
         self.batch += 1
 
     def clean_up(self):
-        """Spark deletes the entries before the last one that repeats them."""
+        """Delete the entries before the last one that repeats them, as Spark does."""
         whole = max((int(path.stem) for path in self.entries.glob("*.compact")), default=0)
         for path in self.entries.iterdir():
             if int(path.name.partition(".")[0]) < whole:
@@ -73,7 +73,7 @@ def test_each_note_is_read_once_and_none_is_missed(tmp_path_factory, steps):
     finally:
         notes.pa.parquet.read_table = read_table
     assert set(reads.values()) <= {1}
-    assert committed_files(str(target)) == log.committed  # by number, and "f10" comes after "f9"
+    assert committed_files(str(target)) == log.committed  # entries are ordered by number, so "f10" comes after "f9"
 
 
 def test_an_archive_without_a_log_has_no_files(tmp_path):

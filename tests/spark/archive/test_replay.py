@@ -1,4 +1,4 @@
-"""The rhythm of a replay: messages are published as far apart as they arrived, or faster (SP-97)."""
+"""A replay publishes messages with the intervals at which they arrived, or with shorter ones (SP-97)."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
 
 
 def batch(seconds, first=0):
-    """Messages, each given as the seconds after `FIRST` at which it arrived; None if that is not known."""
+    """Messages, each given by the seconds after `FIRST` at which it arrived; None if that is not known."""
     rows = [
         {"seq": first + n, "exchange": "", "routing_key": "k", "body": b"%d" % (first + n), "properties": b"\0\0"}
         | {"arrived": None if each is None else FIRST + timedelta(seconds=each)}
@@ -36,7 +36,7 @@ def batch(seconds, first=0):
 
 
 def write(folder, queues):
-    """An archive with these messages by queue."""
+    """Write an archive with these messages for each queue."""
     entries = []
     for queue, seconds in queues.items():
         writer = FileWriter(str(folder), queue, f"{queue:0<32}", range(len(seconds)), 0, 0, "zstd")
@@ -49,7 +49,7 @@ def write(folder, queues):
 
 
 class Clock:
-    """Stands in for the clock: time passes only while somebody sleeps."""
+    """Replaces the clock: time passes only while the replay sleeps."""
 
     def __init__(self):
         self.now = 100.0
@@ -69,7 +69,7 @@ def clock(monkeypatch):
 
 
 def published(rhythm, clock, batches):
-    """When each message is published, in seconds after the beginning."""
+    """The seconds after the beginning at which each message is published."""
     return [
         (number, clock.now - 100) for part in rhythm.parts(iter(batches)) for number in part.column("seq").to_pylist()
     ]
@@ -88,7 +88,7 @@ def test_each_message_is_published_when_it_is_due(clock, speed):
 def test_what_arrived_in_another_order_or_is_not_known_keeps_its_place(clock):
     batches = [batch([None, 2, 1, None, 3])]
     rhythm = _Rhythm.of([iter(batches)], 1)
-    # The first known time of arrival, 1, counts as the beginning.
+    # Time counts from the first arrival that is known, which is 1.
     assert published(rhythm, clock, batches) == [(0, 0), (1, 1), (2, 1), (3, 1), (4, 2)]
     nothing_known = [batch([None, None])]
     clock.now = 100.0
@@ -100,14 +100,14 @@ def test_what_is_late_is_published_at_once(clock):
     rhythm, found = _Rhythm.of([iter(batches)], 1), []
     for part in rhythm.parts(iter(batches)):
         found.append((part.num_rows, clock.now - 100))
-        clock.now += 2.5  # as long as it takes to publish
+        clock.now += 2.5  # publishing takes so long
     assert found == [(1, 0), (2, 2.5), (1, 5.0)]
 
 
 def test_queues_share_one_rhythm(tmp_path):
-    """The queue whose first message came later begins later.
+    """All queues share one clock, so a queue whose first message arrived later begins later.
 
-    The second between two messages is for a machine that does other things as well.
+    A second lies between the messages, because other programs may delay the test.
     """
     target = write(tmp_path / "archive", {"a": [0, 4], "b": [2]})
     with Broker(port=0) as broker:
@@ -125,7 +125,9 @@ def test_queues_share_one_rhythm(tmp_path):
 
 @pytest.mark.parametrize("pace", [{"rate": 5}, {"speed": 0.001}, {}])
 def test_a_run_that_is_asked_to_end_goes_on_where_it_stopped(tmp_path, monkeypatch, pace):
-    """With a rate, in the rhythm, and without either, each message is published once by both runs together."""
+    """A run that is asked to end and a second run publish each message once together, with a rate, with the original
+    intervals, and without either.
+    """
     monkeypatch.setattr(replay_module, "PART", 3)
     target = write(tmp_path / "archive", {"a": [0, 0, 0, *range(1, 20)]})
     with Broker(port=0) as broker:

@@ -1,4 +1,4 @@
-"""The job `flow` inside Spark, from a broker whose samples are seeded, and as a command."""
+"""The job `flow` inside Spark, reading from a broker that publishes given samples, and as a command."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ from warren.spark.jobs.flow import flow
 from warren.spark.jobs.flow_table import read_flow
 from warren.spark.jobs.flow_windows import LEAST_SHARE, bottleneck
 
-# The first query of a session starts workers of Python, which takes long on a machine that does much else.
+# The first query of a session starts Python workers, which may take long on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 QUEUE = "queue 'orders' in vhost '/'"
@@ -33,7 +33,7 @@ def broker():
 
 @pytest.fixture
 def seeded(monkeypatch):
-    """`seeded(samples)`: the broker publishes these instead of its own, and the job waits for all of them."""
+    """`seeded(samples)` has the broker publish these samples instead of its own, and the job wait for all of them."""
 
     def seed(samples):
         left, are_out = iter(samples), threading.Event()
@@ -42,7 +42,7 @@ def seeded(monkeypatch):
             found = next(left, None)
             if found is None:
                 are_out.set()
-                return {"v": 1}  # which the job passes over
+                return {"v": 1}  # a sample in a version that the job skips
             return found
 
         unbind = flow_module._Samples.unbind
@@ -77,8 +77,8 @@ def cause(stage, subject, share, connections=1):
 
 
 def minute():
-    """A minute of two nodes: a slow queue for 20 s, then a slow disk for 20 s, then a second that is slow; one node is
-    quiet. The samples of a node come up to 3 s late.
+    """Samples of one minute from two nodes. On one of them, first a slow queue for 20 s, then a slow disk for 20 s, and
+    then one slow second; the other one is never blocked. The samples of a node come up to 3 s late.
     """
     began = int(time.time()) // 60 * 60 - 120
     found = []
@@ -99,8 +99,8 @@ def minute():
 
 
 def by_hand(samples, width):
-    """What the rows must have, in plain Python: by window and node the bottleneck, its stage, and the greatest share
-    during which the channel was blocked.
+    """The rows that the job must write, computed in plain Python: for each window and node the bottleneck, its stage,
+    and the greatest share of the window in which the channel was blocked.
     """
     windows = defaultdict(list)
     for each in samples:
@@ -121,7 +121,7 @@ def by_hand(samples, width):
 
 
 def test_windows_are_what_plain_python_makes_of_the_samples(spark, broker, seeded, tmp_path):
-    """SP-99. Each bottleneck is named in its windows, and none in the quiet ones."""
+    """The job names each bottleneck in its windows, and none in the windows without one (SP-99)."""
     samples, folder = minute(), tmp_path / "flow"
     seeded(samples)
     shown, report = [], tmp_path / "made" / "flow.html"
@@ -143,9 +143,9 @@ def test_windows_are_what_plain_python_makes_of_the_samples(spark, broker, seede
     assert result.bottlenecks[0].advice == f"mend {QUEUE}" and result.bottlenecks[0].evidence == "for 80%"
     assert [(int(some[0].start.timestamp()), some[0].node) for some in shown] == sorted(rows)
     assert "8 windows" not in report.read_text() and "24 windows of 5 s on 2 nodes" in report.read_text()
-    # Nothing is left behind.
+    # The job leaves no queue behind in the broker.
     assert [queue.name for queue in broker.queues() if "flow" in queue.name or "lease" in queue.name] == []
-    # The next run into this folder goes on, with windows of its own.
+    # A second run that writes into this folder goes on with later windows.
     seeded(later := [sample(samples[-1]["at"] / 1000 + 10 + second) for second in range(10)])
     assert flow(spark, window=5, last=1, to=str(folder), url=broker.url).windows == len(by_hand(later, 5))
     assert len(read_flow(str(folder))) == (24 + len(by_hand(later, 5))) * len(next(iter(rows.values())))
@@ -167,7 +167,9 @@ def test_the_command(own_session, broker, seeded):
 
 
 def test_ctrl_c_ends_the_command_with_its_report(own_session, broker, tmp_path, interrupt_when):
-    """SP-90. What the job has declared is gone, and its exit code is that of an interrupted program."""
+    """Ctrl-C ends the command with its report. The queues that the job declared are gone, and the exit code is that of
+    an interrupted program (SP-90).
+    """
 
     def is_watching():
         return any(queue.name.startswith("spark.flow.") and queue.messages == 0 for queue in broker.queues())

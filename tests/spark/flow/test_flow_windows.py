@@ -1,4 +1,4 @@
-"""The job `flow` without Spark: from sums of samples to rows, their table and the report (SP-99)."""
+"""The job `flow` without Spark: how sums of samples become rows, a table and a report (SP-99)."""
 
 import dataclasses
 import re
@@ -35,7 +35,7 @@ def blocked(start, stage, label, seconds, name="a@a"):
 
 
 def held(start, stage, label, shares, connections=1, name="a@a"):
-    """A cause with the sum of its shares."""
+    """A cause of blocking, with the sum of its shares."""
     return Key(start, name, "verdict", stage, label), Sums(10, shares, connections, "so", f"do {stage}", 0, 0, 0, 0)
 
 
@@ -79,7 +79,9 @@ def test_a_window_has_a_row_for_each_stage():
 
 @pytest.mark.parametrize(("shares", "is_named"), [(0.4, False), (0.6, True)])
 def test_a_block_of_a_moment_is_no_bottleneck(shares, is_named):
-    """A cause is named from 5% of the window on: a connection that was blocked once shows as `flow` for seconds."""
+    """A cause is named only if it blocks for at least 5% of the window, because a connection that was blocked once is
+    shown as `flow` for seconds.
+    """
     windows = Windows(10)
     windows.update([node(START), held(START, "channel", "channel 1", shares)])
     assert (bottleneck(rows_of(windows, START).values()) is not None) == is_named
@@ -98,7 +100,7 @@ def test_the_cause_that_blocks_the_most_is_the_bottleneck_and_keeps_its_beginnin
     found = [bottleneck(rows) for rows in windows.rows().values()]
     assert [row.object for row in found] == ["queue q", "disk", "disk"]
     assert [row.since.timestamp() - START for row in found] == [0, 10, 10]
-    # More samples of the first window come: what follows from it changes as well.
+    # More samples of the first window arrive, by which the bottleneck of the later windows began in the first.
     windows.update([held(START, "message store", "disk", 4.0)])
     assert [bottleneck(rows).since.timestamp() - START for rows in windows.rows().values()] == [0, 0, 0]
 
@@ -134,7 +136,7 @@ def test_the_table_has_a_file_for_each_hour_and_a_run_goes_on(tmp_path):
     ]
     assert len(first) == 6 * len(STAGES)
     assert {row.since for row in first if row.verdict} == {datetime.fromtimestamp(START, UTC)}
-    # Killed here; the next run takes the sums that were kept, and replaces the windows that change.
+    # The job is killed here. The next run loads the sums from the table and replaces the windows that change.
     table, windows = FlowTable(folder), Windows(10)
     windows.update(table.begin(10))
     windows.remember(table.rows_from(datetime.fromtimestamp(START, UTC)))
@@ -146,7 +148,7 @@ def test_the_table_has_a_file_for_each_hour_and_a_run_goes_on(tmp_path):
     changed = [row for row in again if row.start.timestamp() == START + 50]
     assert {row.published for row in changed} == {5.0} and bottleneck(changed).object == "queue q"
     assert read_flow(folder, datetime.fromtimestamp(START + 60, UTC)) == again[-len(STAGES) :]
-    # Any reader of Parquet has the same rows.
+    # Any other reader of Parquet finds the same rows.
     assert pyarrow.dataset.dataset(folder, exclude_invalid_files=True).count_rows() == len(again)
     with pytest.raises(SparkSourceError, match="'window' of format 'warren' cannot be '60s': give 10s"):
         FlowTable(folder).begin(60)

@@ -1,4 +1,4 @@
-"""Reading the data directory of a stopped broker: what a broker that starts on a copy of it delivers."""
+"""Reading the data directory of a stopped broker gives what a broker would deliver that starts on a copy of it."""
 
 import os
 import shutil
@@ -12,13 +12,13 @@ from warren.spark.options import BatchOptions, DirectoryOptions
 from warren.spark.reading.batch_reader import BatchReader
 from warren.store.verify.verify import opened, verify
 
-SMALL, LARGE = 50, 9000  # in the index, and in the message store
+SMALL, LARGE = 50, 9000  # sizes of a body in the index, and of one in the message store
 COLUMNS = "queue,seq,exchange,routing_key,body,message_id,persistent,properties,redelivered,size,arrived"
 
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory):
-    """A data directory as a clean stop leaves it, and as a kill does."""
+    """A data directory that a clean stop left, and one that a kill left."""
     path = tmp_path_factory.mktemp("broker")
     with Broker(port=0, data_dir=path / "clean") as broker:
         for name in ("orders", "audit", "empty"):
@@ -38,7 +38,7 @@ def directories(tmp_path_factory):
             broker.get("orders")
         broker.wait_idle()
         shutil.copytree(path / "clean", path / "killed")
-        # What came in the meantime is in segments, and this is in the journal alone.
+        # Earlier messages are in segments by now, and this one is only in the journal.
     return path
 
 
@@ -49,7 +49,7 @@ def rows(row_plan, path, **given):
 
 
 def delivered(row_plan, path, copy, queues):
-    """The rows that a broker on a copy of the directory delivers."""
+    """The rows of the messages that a broker delivers which runs on a copy of the directory."""
     shutil.copytree(path, copy)
     found = []
     with Broker(port=0, data_dir=copy) as broker:
@@ -61,7 +61,7 @@ def delivered(row_plan, path, copy, queues):
 
 
 def snapshot(path):
-    """Bytes and times of every file."""
+    """The bytes and times of every file."""
     return {
         place: (file.read_bytes(), os.stat(file).st_mtime_ns)
         for file in sorted(path.rglob("*"))

@@ -1,4 +1,6 @@
-"""The views `history` and `files` of a data directory: every message that is in a file, and what the files are for."""
+"""The views `history` and `files` of a data directory show every message that is in a file, and what the
+files contain.
+"""
 
 import collections
 import os
@@ -13,7 +15,7 @@ from warren.spark.offline.offline_files import file_rows
 from warren.spark.options import DirectoryOptions
 from warren.store.verify.verify import verify
 
-SMALL, LARGE = 50, 9000  # in the index, and in the message store
+SMALL, LARGE = 50, 9000  # sizes of a body in the index, and of one in the message store
 COLUMNS = "queue,seq,body,properties,size,state,file"
 
 
@@ -26,7 +28,7 @@ def publish(broker, queue, numbers):
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """What a kill leaves: messages of an earlier run in segments, and of the killed run in the journal.
+    """The directory that a kill left, with messages of an earlier run in segments and of the killed run in the journal.
 
     orders    0 to 399 are in a segment, of which 0 to 49 are acknowledged; 400 to 499 are in the journal, and some of
               them in the segment, too
@@ -64,7 +66,9 @@ def counted(rows, *names):
 
 
 def stored_size(row):
-    """The bytes of a message in a segment or a journal: two frames of AMQP, or a stub for a body in the store."""
+    """The bytes of a message in a segment or journal: two AMQP frames, or a stub if its body is in the
+    message store.
+    """
     return 28 + len(row["properties"]) + row["size"] if row["size"] == SMALL else 24
 
 
@@ -98,7 +102,9 @@ def test_the_ready_ones_are_those_of_the_view_messages(directory, row_plan):
 
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_bodies_that_are_damaged_or_not_there(directory, row_plan, tmp_path, is_clean):
-    """With and without the location index, which holds after a clean end only."""
+    """A body that is damaged or missing is reported. The location index is valid only after a clean stop, so the test
+    is made with it and without it.
+    """
     path = tmp_path / "data"
     shutil.copytree(directory, path)
     if is_clean:
@@ -149,7 +155,7 @@ def test_what_of_a_file_is_used_and_what_is_garbage(directory, row_plan):
         for row in rows:
             sizes[row["state"]] += 24 if row["body"] is None else stored_size(row)
         seen = found[path]
-        # A message that is in a segment, too, is garbage in the journal, and its one row is that of the segment.
+        # A message in the journal that is also in a segment is garbage there; its only row is the one from the segment.
         twice = seen.garbage_bytes - sizes["acked"]
         assert seen.used_bytes == sizes["ready"] and (twice == 0 or seen.kind == "journal" and twice > 0)
         assert (seen.messages == len(rows)) == (twice == 0) and seen.damaged_parts == 0 and seen.frames > 0
