@@ -1,4 +1,5 @@
-"""The whole chain on a stage: a client on a socket pair, a real connection with its channels, and queues.
+"""The whole chain of flow control on a stage: a client on a socket pair, a real connection with its channels, and
+queues.
 
 `Books` checks the credit between them.
 """
@@ -25,7 +26,7 @@ PLAIN = b"\0guest\0guest"
 
 
 class Client:
-    """An AMQP client that never waits: `go` moves bytes and runs the stage until nothing moves any more."""
+    """An AMQP client that never waits: `go` moves bytes and runs the stage until nothing is left to do."""
 
     def __init__(self, stage: Stage, reads: bool = True) -> None:
         self.stage, self.reads = stage, reads
@@ -94,7 +95,7 @@ class Client:
 
 
 class FrozenChannel(Stub):
-    """Takes what its connection hands over, and grants no credit."""
+    """Stands for a channel that takes what its connection sends and never grants credit."""
 
     def on_start(self, sender: Any, context: Any, config: Any) -> None:
         self.connection, self.channel_id = sender, config.channel_id

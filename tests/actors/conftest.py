@@ -1,4 +1,6 @@
-"""A system of actors, stand-ins for the processes around the one under test, and waiting for a condition."""
+"""A system of actors, stubs of the processes around the one under test, and `eventually`, which waits for a
+condition.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def eventually() -> Callable[[Callable[[], Any]], None]:
 
 
 class StubQueue(Process):
-    """Answers as a queue does, crashes on request, and can be slow to delete."""
+    """Answers as a queue does, crashes on request, and can delay its deletion."""
 
     reply_errors = (AmqpError,)
 
@@ -68,7 +70,7 @@ class StubQueue(Process):
         return {} if self.recovering else True
 
     def on_recovered(self, sender):
-        """The stub keeps no messages that could leave now."""
+        """Ignored: the stub keeps no messages that could leave now."""
 
     def on_open(self, sender, wanted):
         return True
@@ -111,13 +113,13 @@ class StubQueue(Process):
         raise RuntimeError("the test has it crash")
 
     async def on_leave(self, sender):
-        """End as a queue does by itself: leave the routing table first."""
+        """End as a queue does by itself: have its row removed from the routing table first."""
         await self.ask(self.context.metadata, ("queue_gone", self.row.vhost, self.row.name, self.row.queue_id))
         self.stop("expired")
 
 
 class StubNode(Process):
-    """The part of a node that Metadata needs."""
+    """Stands for the part of a node that Metadata needs."""
 
     def on_start(self, sender, routing):
         metadata, alarms = self.createActor(Metadata), self.createActor(Alarms)
@@ -141,7 +143,7 @@ class StubNode(Process):
 
 
 class Caller(Process):
-    """Asks many things at the same time, and answers with all results, errors included."""
+    """Sends many asks at the same time, and answers with all results, errors included."""
 
     async def on_all(self, sender, address, messages):
         asked = [self.ask(address, message) for message in messages]
@@ -171,7 +173,7 @@ def stub_node(system, client, routing, stub_queues):
 
 @pytest.fixture
 def metadata(client, stub_node, routing):
-    """The address of a Metadata with virtual host `/`, whose queues are stubs."""
+    """The address of a Metadata with virtual host `/` and stubs of queues."""
     metadata = client.ask(stub_node, ("start", routing), WAIT)
     client.ask(metadata, ("create_vhost", "/"), WAIT)
     return metadata

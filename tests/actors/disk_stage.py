@@ -38,7 +38,7 @@ class HeldDisk(FaultyDisk):
 
     @property
     def held(self) -> int:
-        # A copy, because other threads may create files during the sum.
+        # Other threads may create files during the sum, so it runs over a copy.
         return sum(len(content.data) for content in list(self._names.values()))
 
     def hold(self, kind: str = "sync") -> None:
@@ -64,7 +64,7 @@ class HeldDisk(FaultyDisk):
 
 
 class Asker(Stub):
-    """Asks, and keeps the answer or the error."""
+    """Asks a question, and keeps the answer or the error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Asker(Stub):
 
 
 class Question:
-    """An ask. `answer` waits for the answer, and raises if it is an error."""
+    """An ask. `answer` waits for its answer, and raises it if it is an error."""
 
     def __init__(self, stage: Stage, address: Any, message: tuple[Any, ...]) -> None:
         self._stage = stage
@@ -98,7 +98,7 @@ class Question:
 
 
 class DiskStage(Stage):
-    """A stage with a disk. `quiet` waits until all messages are handled and all jobs in threads are done."""
+    """A stage with a disk. `quiet` waits until all messages are handled and all jobs in threads have ended."""
 
     disk: HeldDisk
 
@@ -107,7 +107,7 @@ class DiskStage(Stage):
         self.disk = disk
 
     def close(self) -> None:
-        """Kill the broker: no process ends in order, and everything that was written stays."""
+        """End the broker as a kill does: no process ends in order, and everything that was written stays."""
         self.disk.release()
         super().close()
         self.disk.kill()
@@ -116,17 +116,19 @@ class DiskStage(Stage):
         return Question(self, address, message)
 
     def until(self, condition: Callable[[], Any]) -> None:
-        """Wait for `condition`. Other threads may make it true without waking the loop, so it is checked repeatedly."""
+        """Wait for `condition`, checking it repeatedly, because other threads may make it true without
+        waking the loop.
+        """
         deadline = time.monotonic() + WAIT
         while not self.base.run_until(lambda: bool(condition()), 0.005):
             assert time.monotonic() < deadline, "the condition did not become true in time"
 
     def quiet(self) -> None:
-        # In this order: a job sends its result before its thread counts as idle.
+        # The check is in this order because a job sends its result before its thread counts as idle.
         self.until(lambda: not self.base.busy_with() and not self.base.threads.calls)
 
     def is_held(self) -> None:
-        """Wait until an operation waits for the disk, and all messages are handled."""
+        """Wait until an operation is held at the disk and all messages are handled."""
         self.until(lambda: self.disk.waiting)
         self.settle()
 
@@ -135,7 +137,7 @@ class DiskStage(Stage):
 
 
 class Allowance(Stub):
-    """A memory monitor that answers every report with `target`."""
+    """Stands for a memory monitor: answers every report with `target`."""
 
     target = float("inf")
 
@@ -173,7 +175,7 @@ class DurableStage(DiskStage):
 
     @target.setter
     def target(self, seconds: float) -> None:
-        """Takes effect with the next report of each queue."""
+        """The new target, which each queue gets at its next report."""
         self.actor(self.monitor).target = seconds
 
     @property
@@ -208,7 +210,7 @@ class DurableStage(DiskStage):
         return Queue_(self, row)
 
     def terminate(self) -> None:
-        """Stop the virtual host in order. `close` follows."""
+        """Stop the virtual host in order; the caller closes the stage afterwards."""
         self.ask(self.vhost, "terminate").answer()
 
     def files_of(self, queue: Queue_) -> list[str]:
@@ -271,7 +273,7 @@ class Publisher:
 
     @property
     def confirmed(self) -> int:
-        """How many publishes are confirmed. Checks that each is confirmed once (QS-18)."""
+        """How many publishes are confirmed. Asserts that none is confirmed twice (QS-18)."""
         for _, ranges in self.stage.actor(self.address).take("confirm"):
             for first, last in ranges:
                 numbers = set(range(first, last + 1))

@@ -1,4 +1,4 @@
-"""A node on a data directory, which a test can end in every way and ask without a connection."""
+"""A node on a data directory. A test can end it in every way, and send it requests without a connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ WAIT = 300.0
 
 
 class DurableNode:
-    """Runs until `stop` or `drop`. `meta` asks its Metadata, `routing` is its routing table."""
+    """A node that runs until `stop` or `drop`. `meta` sends requests to its Metadata; `routing` is its
+    routing table.
+    """
 
     def __init__(self, data_dir: Any) -> None:
         self.claim = claim(str(data_dir), "warren@test")
@@ -52,7 +54,7 @@ class DurableNode:
         self.drop()
 
     def stop(self) -> None:
-        """Stop it as an operator does."""
+        """Stop the node as an operator does."""
         self.client.ask(self.address, ("stop", "shutdown"), WAIT)
         self.drop()
 
@@ -92,7 +94,7 @@ class DurableNode:
 
 
 class Background:
-    """A call in a thread. `result()` waits for its value or error."""
+    """A call that runs in a thread. `result()` waits for its value or error."""
 
     def __init__(self, function: Any, *arguments: Any, **options: Any) -> None:
         self._outcome: list[Any] = []
@@ -117,13 +119,14 @@ class Background:
 
 
 class Disk:
-    """Stands between every MetadataStore and its disk: counts commits, holds them up, and lets them fail before or
-    after they are written.
+    """Stands between each MetadataStore and its disk: counts commits, delays them, and lets them fail before or after
+    they are written.
     """
 
     def __init__(self, monkeypatch: Any) -> None:
         self.commits: list[list[Any]] = []
-        #: What happens to the next commits: None (nothing), "lost", or "landed": written, and reported as failed.
+        #: For each of the next commits: None succeeds, "lost" fails before it is written, and "landed" is written and
+        #: reported as failed.
         self.faults: list[str | None] = []
         self.is_full = False
         self.open = threading.Event()

@@ -1,7 +1,8 @@
-"""`measured`: the work of the largest turn of a stage, for tests that no turn grows with what a client has there.
+"""`measured`: the work of the largest turn on a stage, for tests that no turn's work grows with the number of messages
+or other things that a client has.
 
-Work is counted, not timed: the lines of Python that a turn runs, where each round of a loop counts, and the blocks of
-memory that it frees, which stand for loops in C over messages.
+Work is counted and not timed: the lines of Python that a turn runs, where each round of a loop counts, and the blocks
+of memory that it frees, which stand for loops in C over messages.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 
 from .stage import Stage
 
-#: How many messages are settled in a turn, a setting of the stage.
+#: How many messages a turn settles at most, a setting of the stage.
 TURN_MESSAGES = 20
 
-#: Messages in the small and in the large state.
+#: How many messages there are in the small and in the large state.
 SMALL, LARGE = 600, 2400
 
 #: A turn in the large state may run `GROWTH` times as many lines as one in the small state, and `FLOOR` more.
@@ -37,7 +38,7 @@ class Meter:
         stage.base.turn = self.turn  # type: ignore[method-assign]
 
     def stop(self) -> None:
-        """The end of the stage does not count."""
+        """Stop measuring before the stage ends, which would count."""
         self._is_stopped = True
 
     def turn(self, cell: Any) -> Any:
@@ -64,7 +65,7 @@ def measured(of: Scenario, count: int) -> Meter:
     with Stage(turn_messages=TURN_MESSAGES) as stage:
         act = of(stage, count)
         gc.collect()
-        gc.disable()  # a collection would be counted in the turn in which it happens to come
+        gc.disable()  # a collection would count for the turn in which it happens to run
         try:
             meter = Meter(stage)
             act()
@@ -75,7 +76,7 @@ def measured(of: Scenario, count: int) -> Meter:
 
 
 def assert_no_turn_grows(of: Scenario) -> None:
-    """No turn of the scenario does more in the large state than in the small one."""
+    """Assert that no turn of the scenario does more work in the large state than in the small one."""
     small, large = measured(of, SMALL), measured(of, LARGE)
     assert large.lines <= GROWTH * small.lines + FLOOR, (small.lines, large.lines)
     assert large.freed <= GROWTH * small.freed + FLOOR, (small.freed, large.freed)

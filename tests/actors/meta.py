@@ -10,7 +10,7 @@ MINE, THEIRS = "connection 1", "connection 2"
 
 
 class Meta:
-    """Asks the Metadata at `address` through `client`. Errors are raised. Everything is in the virtual host `/`."""
+    """Sends asks to the Metadata at `address` through `client`, for the virtual host `/`. Errors are raised."""
 
     def __init__(self, client, address):
         self.client, self.address = client, address
@@ -47,7 +47,7 @@ class Meta:
         return self.ask(verb, V, kind, destination, source, key, table_from(arguments or {}), connection)
 
     def is_source(self, exchange):
-        """Whether anything is bound to this exchange."""
+        """Whether any binding has this exchange as its source."""
         return any(row["source_name"] == exchange for row in self.ask("list", "bindings", V))
 
     def unbind(self, destination, source, **options):

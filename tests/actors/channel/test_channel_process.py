@@ -42,7 +42,7 @@ def stage():
 
 
 class Writer(Stub):
-    """A connection whose socket takes everything at once."""
+    """Stands for a connection whose socket takes everything at once."""
 
     def on_output(self, sender, pieces, notices):
         self.received.append(("output", pieces, notices))
@@ -51,7 +51,7 @@ class Writer(Stub):
 
 
 class Slow(Stub):
-    """A Metadata that answers declares only at `release`."""
+    """Stands for a Metadata that answers declares only at `release`."""
 
     def __init__(self):
         super().__init__()
@@ -73,7 +73,9 @@ def kinds(frames):
 
 
 def test_confirms_come_when_every_queue_has_confirmed(stage):
-    """AB-110, AB-111: publishes are numbered from 1, and each queue gets one entry a run."""
+    """A publish is confirmed when every queue has confirmed it. Publishes are numbered from 1, and each queue gets one
+    entry for a run (AB-110, AB-111).
+    """
     one, other = stage.queue("one", process=Stub), stage.queue("other", process=Stub)
     channel = stage.channel()
     channel.send(ConfirmSelect())
@@ -92,7 +94,9 @@ def test_confirms_come_when_every_queue_has_confirmed(stage):
 
 
 def test_every_publish_has_a_number_and_the_client_counts_from_confirm_select(stage):
-    """AB-110: a queue can name each publish by channel and number, and the first delivery tag is 1 all the same."""
+    """Every publish has a number, by which a queue can name it; the first delivery tag of a confirm is 1 all the same
+    (AB-110).
+    """
     queue, channel = stage.queue(process=Stub), stage.channel()
     channel.publish([b"a", b"b"])
     channel.publish([b"nowhere"], "no queue")
@@ -122,7 +126,7 @@ def test_every_publish_has_a_number_and_the_client_counts_from_confirm_select(st
     ],
 )
 def test_the_end_of_a_queue_settles_what_it_owed(stage, end, answer):
-    """AB-111: a queue that ends by a fault refuses what it owed; any other end confirms it."""
+    """A queue that crashes refuses its unanswered publishes; at any other end they count as confirmed (AB-111)."""
     queue, channel = stage.queue(process=Stub), stage.channel()
     channel.send(ConfirmSelect())
     channel.publish([b"a", b"b"])
@@ -135,7 +139,7 @@ def test_the_end_of_a_queue_settles_what_it_owed(stage, end, answer):
 
 
 def test_a_transaction_ends_when_the_queue_crashes(stage):
-    """AB-116: tx.commit waits for the confirms; the crash of a queue counts as a refusal, which fails the commit."""
+    """The crash of a queue counts as a refusal, and fails the tx.commit that waits for its confirms (AB-116)."""
     queue, channel = stage.queue(process=Stub), stage.channel()
     channel.send(TxSelect())
     channel.publish([b"a"])
@@ -143,7 +147,7 @@ def test_a_transaction_ends_when_the_queue_crashes(stage):
     stage.settle()
     assert TxCommitOk not in kinds(channel.frames())
     stage.crash(queue.address)
-    # The message of `crash` does not end a stub, which takes every message.
+    # `crash` sends an unknown message, which does not end a stub, because a stub takes every message.
     stage.base.end(stage.base.cells[queue.address.actorAddressString], CRASHED)
     stage.settle()
     (close,) = channel.frames()
@@ -172,8 +176,9 @@ def slow(stage):
 
 
 def test_publishes_behind_a_method_that_fails_give_their_credit_back(stage, slow):
-    """FC-5, AB-54: the channel drops them and returns their credit; otherwise a blocked connection would never read the
-    client's close-ok."""
+    """Publishes that follow a failed method are dropped and their credit is returned; otherwise a blocked connection
+    would never read the client's close-ok (FC-5, AB-54).
+    """
     slow.publish([b"x"] * 400)
     stage.settle()
     connection = stage.actor(slow.connection)
@@ -185,7 +190,9 @@ def test_publishes_behind_a_method_that_fails_give_their_credit_back(stage, slow
 
 
 def test_a_close_behind_a_method_that_fails_is_answered(stage, slow):
-    """AB-54: the client gets the channel.close of the error, and close-ok for its own close."""
+    """A channel.close that follows a failed method is answered: the client gets the channel.close for the error, and
+    close-ok for its own (AB-54).
+    """
     slow.send(QueueDeclare(queue="y"), ChannelClose(200, "", 0, 0))
     stage.settle()
     stage.tell(slow.address, stage.metadata, "release", NOT_FOUND)
@@ -205,7 +212,9 @@ def test_a_channel_that_is_killed_while_it_waits_does_nothing_more(stage, slow):
 
 
 def test_methods_that_wait_pause_the_reader(stage, slow):
-    """FC-34: the connection stops reading when too many methods wait, and goes on when half of them are done."""
+    """The connection stops reading when too many methods wait in a channel, and goes on when half of them are done
+    (FC-34).
+    """
     connection = stage.actor(slow.connection)
     slow.send(*[BasicQos(0, 1, False)] * 1001)
     stage.settle()
@@ -219,7 +228,9 @@ def test_methods_that_wait_pause_the_reader(stage, slow):
 
 
 def test_a_crashed_queue_cancels_its_consumers(stage):
-    """A consumer with `x-cancel-on-ha-failover` ends when its queue crashes; basic.cancel if supported (AB-126)."""
+    """A consumer with `x-cancel-on-ha-failover` ends when its queue crashes, and its client gets basic.cancel if it
+    supports that (AB-126).
+    """
     queue, channel, mute = stage.queue(), stage.channel(), stage.channel(cancel_notify=False)
     for each in (channel, mute):
         each.send(BasicConsume(queue="q", consumer_tag="t", arguments=table_from({"x-cancel-on-ha-failover": True})))
@@ -233,7 +244,9 @@ def test_a_crashed_queue_cancels_its_consumers(stage):
 
 @pytest.mark.parametrize(("end", "cancels"), [(CRASHED, 0), (NOCONNECTION, 1), (HOME_STOPS, 1)], ids=str)
 def test_consumers_are_cancelled_when_the_home_of_their_queue_is_gone(stage, end, cancels):
-    """They waited for a home that had stopped in order, and got their messages again if it came back soon (AB-126)."""
+    """When the home of a queue is gone, its consumers are cancelled. They once waited for a home that had stopped in
+    order, and got their messages again only if it came back soon (AB-126).
+    """
     queue, channel = stage.queue(), stage.channel()
     channel.send(BasicConsume(queue="q", consumer_tag="t"))
     stage.settle()
@@ -245,7 +258,9 @@ def test_consumers_are_cancelled_when_the_home_of_their_queue_is_gone(stage, end
 
 @pytest.mark.parametrize("consumes_before", [True, False])
 def test_a_node_that_stops_crashes_no_channel_that_waits_for_a_restart(stage, consumes_before):
-    """Metadata ends in order before the channels do, and the queue runs no more (AB-63)."""
+    """When a node stops, Metadata ends before the channels do and no queue is restarted. A channel that waits for a
+    restart must not crash then (AB-63).
+    """
     queue, channel = stage.queue(), stage.channel()
     consume = BasicConsume(queue="q", consumer_tag="t")
     if consumes_before:
@@ -275,8 +290,9 @@ def test_a_node_that_stops_crashes_no_channel_that_waits_for_metadata(stage, slo
 
 
 def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
-    """AB-86: a restarted queue keeps its id and numbers its messages anew, so tags of the dead process must not reach
-    it."""
+    """A restarted queue keeps its id and numbers its messages from 0, so acks of the dead process's deliveries must not
+    reach it (AB-86).
+    """
     channel = stage.channel(Writer)
 
     def live():
@@ -300,8 +316,9 @@ def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
 
 
 def test_a_queue_that_comes_back_starts_with_full_credit(stage):
-    """FC-53, FC-55: the death of a queue without credit unblocks the channel; a grant that arrives later has no
-    effect."""
+    """The death of a queue unblocks a channel that has used up its credit with it. A grant that arrives later has no
+    effect, and the queue's next process begins with full credit (FC-53, FC-55).
+    """
     queue, channel = stage.queue(process=Stub), stage.channel()
     channel.publish([b"x"] * 450)
     stage.settle()
@@ -321,7 +338,9 @@ def test_a_queue_that_comes_back_starts_with_full_credit(stage):
 
 
 def test_both_limits_together_neither_stall_nor_overrun(stage):
-    """AB-128: both limits are one message; each ack lets the next message out."""
+    """With a prefetch of one message for the consumer and one for the channel, each ack lets the next message out
+    (AB-128).
+    """
     stage.queue()
     channel = stage.channel(Writer)
     channel.send(BasicQos(0, 1, False), BasicQos(0, 1, True), BasicConsume(queue="q", consumer_tag="t"))
@@ -333,7 +352,9 @@ def test_both_limits_together_neither_stall_nor_overrun(stage):
 
 
 def test_a_queue_returns_grants_that_it_cannot_use(stage):
-    """AB-128: a consumer at its own prefetch leaves the rest of the channel-wide limit to other consumers."""
+    """A queue whose consumer is at its own prefetch returns its grants of the channel-wide limit, so that other
+    consumers can use them (AB-128).
+    """
     stage.queue("narrow"), stage.queue("wide")
     channel = stage.channel(Writer)
     channel.publish([b"n"] * 50, "narrow")
@@ -410,7 +431,9 @@ def test_grants_are_conserved_and_the_limit_holds(first_limit, plan):
 
 
 def check_grants(stage, channel, queues, limit):
-    """When nothing is in flight, limiter and queues agree on what is granted, and deliveries respect the limit."""
+    """Assert that limiter and queues agree on the grants when nothing is in flight, and that deliveries respect the
+    limit.
+    """
     held = {}
     for queue in queues.values():
         record = queue.actor.channels.by_id.get(channel.id)
@@ -420,7 +443,8 @@ def check_grants(stage, channel, queues, limit):
                 held[queue.id] = record.granted
     assert channel.actor.limiter.granted == held
     if limit:
-        # Deliveries from before the limit and those of basic.get may exceed it; new deliveries may not.
+        # Deliveries that were made before the limit was set, and those of basic.get, may exceed it; new deliveries may
+        # not.
         assert sum(held.values()) <= max(0, limit - len(channel.actor.deliveries.unacked))
 
 

@@ -1,4 +1,4 @@
-"""What a channel gathers for its client: large contents are not copied, everything else is joined."""
+"""How a channel gathers its output: large contents are not copied, and everything else is joined into few pieces."""
 
 from __future__ import annotations
 

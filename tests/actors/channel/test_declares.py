@@ -1,4 +1,4 @@
-"""queue.declare in a channel: which queues are asked for counts, and which declares are made together."""
+"""queue.declare in a channel: which queues are asked for their counts, and which declares are made together."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ def stage():
 
 
 class Finding(Stub):
-    """A Metadata that answers declares with `rows`, one after the other, refuses the others, and restarts no queue."""
+    """Stands for a Metadata that answers declares with `rows`, in order, refuses all later ones, and
+    restarts no queue.
+    """
 
     def __init__(self):
         super().__init__()
         self.rows = []
         self.is_new = False
-        #: The names that were declared, in a list if several were declared at once.
+        #: The declared names; a list of names if several were declared at once.
         self.asked = []
 
     def on_declare_queue(self, sender, *fields):
@@ -48,7 +50,7 @@ class Finding(Stub):
 
 @pytest.fixture
 def finding(stage):
-    """The Metadata of the stage's channels."""
+    """The stub of Metadata that all channels of the stage use."""
     stage.metadata = stage.create(Finding)
     stage.context = stage.context.__class__(
         "warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms, stage.alarms
@@ -57,7 +59,7 @@ def finding(stage):
 
 
 def test_a_new_queue_is_not_asked_for_its_counts(stage, finding):
-    """It has nothing (AB-83). Any other queue is asked."""
+    """A new queue is not asked for its counts, which are 0 (AB-83); any other queue is asked."""
     one, other = stage.queue("one", process=Stub), stage.queue("other", process=Stub)
     finding.rows, finding.is_new = [one.row], True
     channel = stage.channel()
@@ -71,8 +73,9 @@ def test_a_new_queue_is_not_asked_for_its_counts(stage, finding):
 
 
 def test_declares_that_wait_behind_another_are_made_together(stage, finding):
-    """The answers keep their order. Any other method ends the run, and so does a declare that needs an answer of its
-    own."""
+    """Declares that wait in a channel are sent to Metadata together, and answered in order. A method of another kind,
+    and a declare that needs its own answer, ends such a run.
+    """
     rows = {name: stage.queue(name, process=Stub).row for name in "abcdef"}
     finding.rows, finding.is_new = [rows[name] for name in "abcdef"], True
     channel = stage.channel()
@@ -88,7 +91,9 @@ def test_declares_that_wait_behind_another_are_made_together(stage, finding):
 
 
 def test_declares_behind_one_that_is_refused_are_not_made(stage, finding):
-    """The refused one is declared again by itself, for its error."""
+    """When one of several declares is refused, those behind it are not made. The refused one is declared again by
+    itself, to get its error.
+    """
     finding.rows, finding.is_new = [stage.queue(name, process=Stub).row for name in "ab"], True
     channel = stage.channel()
     channel.send(*(QueueDeclare(queue=name) for name in "abcd"))
@@ -100,7 +105,9 @@ def test_declares_behind_one_that_is_refused_are_not_made(stage, finding):
 
 
 def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage, finding):
-    """If the queue is deleted before it is asked for its counts, it is declared again; if it is down, 404 (AB-63)."""
+    """A queue that is deleted between its declare and the question for its counts is declared again; if it is down, the
+    answer is 404 (AB-63).
+    """
     deleted, there, down = stage.queue("deleted"), stage.queue("there"), stage.queue("down")
     for queue in (deleted, down):
         stage.base.end(stage.base.cells[queue.address.actorAddressString], DELETED)

@@ -1,4 +1,4 @@
-"""basic.get in a channel: gets that wait behind another are asked together."""
+"""basic.get in a channel: gets that wait behind another are sent to the queue together."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def stage():
 
 
 class Holding(Stub):
-    """A queue that has the messages with these tags, and answers at most `most` gets at a time."""
+    """Stands for a queue that has messages with these tags, and answers at most `most` gets at a time."""
 
     def __init__(self):
         super().__init__()
         self.tags = []
         self.most = 100
-        #: How many messages each question has asked for.
+        #: How many messages each request has asked for.
         self.asked = []
 
     def on_get(self, sender, channel_id, address, no_ack):
@@ -49,7 +49,7 @@ class Holding(Stub):
 
 
 def answers(channel):
-    """How many messages were left at each answer, None for get-empty; other methods as they are."""
+    """For each answer, the number of messages left, or None for get-empty. Other methods are returned as they are."""
     found = []
     for method in channel.frames():
         if isinstance(method, bytes):
@@ -68,7 +68,9 @@ def holding(stage, count, most=100):
 
 
 def test_gets_that_wait_behind_another_are_asked_together(stage):
-    """The answers keep their order. Any other method ends the run, and so does a get of another kind."""
+    """Gets that wait are sent to the queue in one request, and answered in order. A method of another kind, and a get
+    from another queue or with another acknowledgement, ends such a run.
+    """
     queue, channel = holding(stage, 20), stage.channel()
     get, no_ack = BasicGet(queue="q"), BasicGet(queue="q", no_ack=True)
     channel.send(get, get, get, get, BasicQos(prefetch_count=1), get, get, no_ack, no_ack)
@@ -101,7 +103,7 @@ def test_one_question_asks_for_a_bounded_number(stage):
 
 
 def test_gets_in_a_row_from_a_queue(stage):
-    """From the real queue: the messages come in order, and those that are unacknowledged are requeued at the end."""
+    """Gets in a row return a queue's messages in order, and unacknowledged ones are requeued when the channel ends."""
     queue, publisher = stage.queue("q"), stage.create(Stub)
     queue.publish(publisher, [b"%d" % number for number in range(5)])
     channel = stage.channel()

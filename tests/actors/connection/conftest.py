@@ -9,7 +9,9 @@ from .line import Line
 
 @pytest.fixture(params=[1, 2, 3], ids=lambda seed: f"seed{seed}")
 def make_line(request, monkeypatch):
-    """`make_line(**settings)` connects a client; the seeds cut its input and order the processes in other ways."""
+    """`make_line(**settings)` connects a client. Each seed cuts its input and orders the turns of processes in another
+    way.
+    """
     return lambda **options: Line(monkeypatch, request.param, **options)
 
 

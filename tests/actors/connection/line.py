@@ -53,7 +53,7 @@ PORT = 5672
 PLAIN = b"\0guest\0guest"
 CAPABILITIES = {"authentication_failure_close": True, "connection.blocked": True, "consumer_cancel_notify": True}
 
-#: Stands for a heartbeat in the place of a method.
+#: Stands for a heartbeat in lists of methods.
 HEARTBEAT = "heartbeat"
 
 
@@ -69,10 +69,10 @@ class ChannelEnd:
         self.address = process.myAddress
         self.methods: list[Method] = []
         self.bodies: list[bytes] = []
-        #: How many `input` messages came.
+        #: How many `input` messages the channel got.
         self.inputs = 0
         self.is_shut_down = False
-        #: Whether the channel does not answer channel.close and `shut_down` before `release`.
+        #: Whether the channel delays its answers to channel.close and `shut_down` until `release`.
         self.is_busy = False
         self.asked_by: Any = None
 
@@ -98,10 +98,10 @@ class ChannelEnd:
     # -- called by tests ---
 
     def release(self) -> None:
-        """Answer `shut_down`, and end."""
+        """Answer `shut_down`, and end the channel."""
         self._process.reply(self.asked_by, True)
         self._process.stop()
-        # A message gives the process the turn in which it ends.
+        # A process ends at the end of a turn, and a message gives it one.
         self._process.send(self.address, ("nothing",))
 
     def put(self, *methods: Method, notices: Any = ()) -> None:
@@ -109,13 +109,13 @@ class ChannelEnd:
         self.tell("output", self._frames(methods), list(notices))
 
     def end(self, is_crossed: bool, *last: Method) -> None:
-        """End, with this last output."""
+        """End the channel, with this last output. `is_crossed`: both sides have sent channel.close."""
         self.tell("channel_closed", self.config.channel_id, is_crossed, self._frames(last), [])
         self._process.stop()
         self._process.send(self.address, ("nothing",))
 
     def tell(self, name: str, *fields: Any) -> None:
-        """Send the connection a message."""
+        """Have the channel send the connection a message."""
         self._process.send(self._owner, (name, *fields))
 
     def _frames(self, methods: Any) -> list[bytes]:
@@ -123,9 +123,9 @@ class ChannelEnd:
 
 
 class StubChannel(Process):
-    """A channel's process; the test uses its `ChannelEnd`."""
+    """The process of a stubbed channel; the test uses its `ChannelEnd`."""
 
-    #: The channels that were made, in order; each `Line` has a subclass with a list of its own.
+    #: The channels that were made, in order. Each `Line` uses a subclass with a list of its own.
     made: list[ChannelEnd] = []
 
     def on_start(self, sender: Any, context: Any, config: Any) -> None:
@@ -147,11 +147,11 @@ class StubChannel(Process):
         return {"number": self.end.config.number}
 
     def on_nothing(self, sender: Any) -> None:
-        """See `ChannelEnd.release`."""
+        """Gives the process a turn; see `ChannelEnd.release`."""
 
 
 class Acceptor(Process):
-    """Stands for the listener: it accepts connections, and keeps the addresses of those that live."""
+    """Stands for the listener: it accepts connections, and keeps the addresses of those that are open."""
 
     def on_start(self, sender: Any, context: NodeContext, is_refused: bool) -> bool:
         self.context, self.is_refused = context, is_refused
@@ -174,7 +174,7 @@ class Acceptor(Process):
 
 
 class Line:
-    """One connection under test. The client is this object."""
+    """One connection under test. This object is its client."""
 
     def __init__(self, monkeypatch: Any, seed: int = 0, is_refused: bool = False, **settings: Any) -> None:
         self.world = SimWorld(seed, conditions=Conditions(link_delay=1e-4))
@@ -208,11 +208,11 @@ class Line:
         acceptor = self.base.newPrimaryActor(Acceptor)
         self.port.request(acceptor, ("start", context, is_refused))
         self.acceptor = self.actor(acceptor)
-        #: What the broker sent: channel and method, or HEARTBEAT.
+        #: What the client has received: channel and method, or HEARTBEAT.
         self.received: list[tuple[int, Any]] = []
         #: The broker's protocol header, which it sends to clients of other protocols.
         self.header = b""
-        #: Why the connection was lost: "closed" or "reset".
+        #: How the connection ended for the client: "closed" or "reset".
         self.end: str | None = None
         self._rest = b""
         self.stream = self.world.connect("a", PORT, self)
@@ -223,7 +223,7 @@ class Line:
     # -- the client's end of the socket ---
 
     def on_connected(self, stream: Any) -> None:
-        """Nothing is sent until the test sends it."""
+        """Send nothing: each test sends what it needs."""
 
     def on_data(self, stream: Any, data: bytes) -> None:
         self._rest += data
@@ -252,7 +252,7 @@ class Line:
         self.write(b"".join([method + build_content(channel, b"\0\0", body, 4096) for body in bodies]))
 
     def take(self) -> list[tuple[int, Any]]:
-        """What the broker has sent since the last call."""
+        """What the client has received since the last call."""
         received, self.received = self.received, []
         return received
 
@@ -283,7 +283,7 @@ class Line:
         self.settle()
 
     def next_method(self) -> Any:
-        """Run until the broker sends a method on channel 0, and return it; None if it hangs up first."""
+        """Run until the broker sends a method on channel 0, and return it; None if the connection ends first."""
         self.world.run_until(lambda: bool(self.received) or self.end is not None)
         return self.received.pop(0)[1] if self.received else None
 
@@ -323,5 +323,5 @@ class Line:
         return self._queue
 
     def sent_to_queue(self) -> int:
-        """Deliveries that the connection has reported as written, to the stub queue."""
+        """How many deliveries the connection has reported to the stub queue as written."""
         return sum([count for _, count in self.actor(self._queue).take("sent")])

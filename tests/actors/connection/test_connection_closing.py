@@ -1,4 +1,4 @@
-"""The end of a `Connection`, from either side, and whatever it is doing then (AB-28 to AB-32)."""
+"""The end of a `Connection`, from either side and in every state of it (AB-28 to AB-32)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ BYE = ConnectionClose(200, "bye", 0, 0)
 
 
 def forced(line: Line) -> None:
-    """The broker's close is on its way to the client."""
+    """Close the connection as an operator does; the broker's close is then in flight to the client."""
     line.tell("force_close", 320, "shutdown")
     line.settle()
 
 
 def test_the_client_s_close(line):
-    """Close-ok comes when the channels have given back what they hold and the exclusive queues are gone."""
+    """Close-ok is sent when the channels have given back their messages and the exclusive queues are deleted."""
     channel = line.open_channel(1)
     channel.is_busy = True
     line.send(BYE)
     line.settle()
     assert channel.is_shut_down and line.take() == [] and not line.metadata.take("delete_exclusive")
     connection_id = channel.config.connection_id
-    # Others who want these queues may wait for them from now on.
+    # From now on other clients that want these queues may wait for their deletion.
     assert line.metadata.take("connection_ending") == [(connection_id,)]
     channel.release()
     line.settle()
     assert line.metadata.take("delete_exclusive") == [(connection_id,)]
     assert line.take() == [(0, ConnectionCloseOk())]
-    # The client hangs up, not the broker.
+    # After close-ok the client closes the socket, not the broker.
     assert line.end is None and not line.has_ended
     line.stream.close()
     line.settle()
@@ -53,7 +53,9 @@ def test_metadata_is_waited_for(line):
 
 @pytest.mark.parametrize(("heartbeat", "seconds"), [(0, 30), (10, 10), (60, 30)])
 def test_a_client_that_does_not_hang_up_after_close_ok(make_line, heartbeat, seconds):
-    """The broker waits as long as a heartbeat, at most 30 seconds."""
+    """A client that does not close the socket after close-ok gets as much time as a heartbeat, at most 30 s; then the
+    broker closes it.
+    """
     line = make_line()
     line.open(heartbeat=heartbeat)
     line.send(BYE)
@@ -98,7 +100,9 @@ def test_input_behind_the_close_is_dropped(line):
 
 
 def test_a_close_while_a_channel_is_closing(line):
-    """The client closed a channel that has not given back everything yet; the connection waits for it."""
+    """When the client closes the connection, and a channel that it closed before has not given back everything,
+    close-ok waits for that channel.
+    """
     closing, other = line.open_channel(1), line.open_channel(2)
     closing.is_busy = other.is_busy = True
     line.send(ChannelClose(200, "bye"), channel=1)
@@ -114,7 +118,9 @@ def test_a_close_while_a_channel_is_closing(line):
 
 
 def test_the_broker_s_close(line):
-    """Connection.close comes when everything is given back, and the client's close-ok ends the connection."""
+    """The broker sends connection.close when everything has been given back, and the client's close-ok ends the
+    connection.
+    """
     channel = line.open_channel(1)
     channel.is_busy = True
     forced(line)
@@ -149,7 +155,7 @@ def test_a_second_forced_close_changes_nothing(line):
 
 
 def test_closes_that_cross(line):
-    """AB-30: the client's close is answered, and its close-ok ends the connection."""
+    """When both sides send connection.close, the client's is answered, and its close-ok ends the connection (AB-30)."""
     forced(line)
     line.take()
     line.send(BYE)
@@ -161,7 +167,9 @@ def test_closes_that_cross(line):
 
 
 def test_a_client_that_closes_before_the_broker_s_close_is_sent(line):
-    """The broker is still giving back when the client's close comes: the broker's close goes first, then close-ok."""
+    """If the client's close arrives while the broker is still giving back, the broker sends its own close first, and
+    then close-ok.
+    """
     channel = line.open_channel(1)
     channel.is_busy = True
     forced(line)
@@ -194,7 +202,7 @@ def test_only_connections_of_a_virtual_host_are_closed_with_it(line):
 
 
 def test_nothing_follows_the_broker_s_close(line):
-    """A channel that answers late must not send frames behind connection.close."""
+    """No frame follows the broker's connection.close, even if a channel sends output late."""
     channel = line.open_channel(1)
     channel.is_busy = True
     forced(line)
@@ -235,7 +243,7 @@ def test_what_a_lost_client_sent_before_is_handled(line, how):
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("cause", ["client", "broker"])
 def test_a_client_that_is_lost_while_the_connection_closes(line, how, cause):
-    """Everything is given back once, and the process ends."""
+    """When the socket is lost while the connection closes, everything is given back once, and the process ends."""
     channel = line.open_channel(1)
     channel.is_busy = True
     if cause == "client":
@@ -279,7 +287,9 @@ def test_a_client_lost_in_the_middle_of_a_content(line):
 
 
 def test_an_output_that_waits_is_written_before_the_broker_hangs_up(make_line):
-    """The client has answered the broker's close, and does not read yet."""
+    """Output that waits for the socket is written before the broker closes it, although the client has answered the
+    broker's close and reads nothing yet.
+    """
     line = make_line()
     line.open()
     channel = line.open_channel(1)

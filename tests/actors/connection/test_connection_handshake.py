@@ -33,7 +33,7 @@ def expect_close(line: Line, code: int, ids: tuple[int, int] = (0, 0)) -> Connec
 
 
 def expect_silence(line: Line) -> None:
-    """The broker sends nothing, and hangs up after 3 seconds (AB-38)."""
+    """Assert that the broker sends nothing, and closes the socket after 3 s (AB-38)."""
     line.run(2.9)
     assert line.end is None
     line.run(0.2)
@@ -44,7 +44,7 @@ def expect_silence(line: Line) -> None:
 
 
 def test_a_whole_handshake(make_line):
-    """The broker proposes its settings, and other processes learn of the connection only when it is open."""
+    """The broker proposes its settings, and reports the connection to other processes only when it is open."""
     line = make_line(channel_max=7, frame_max=65_536, heartbeat=33)
     line.write(PROTOCOL_HEADER)
     start = line.next_method()
@@ -67,7 +67,7 @@ def test_a_whole_handshake(make_line):
 
 
 def test_a_client_that_sends_everything_at_once(make_line):
-    """A client need not wait for the broker's half of the handshake."""
+    """A client may send its whole part of the handshake at once, without waiting for the broker's."""
     line = make_line()
     methods = [
         ConnectionStartOk((), "PLAIN", PLAIN, "en_US"),
@@ -93,7 +93,7 @@ def test_a_challenge(make_line):
 
 @pytest.mark.parametrize("header", [b"AMQP\x00\x00\x09\x02", b"AMQP\x03\x01\x00\x00", b"GET / HT", b"\0" * 8])
 def test_another_protocol_gets_the_broker_s_header_and_the_end(make_line, header):
-    """AB-1."""
+    """A client of another protocol gets the broker's protocol header, and the socket is closed (AB-1)."""
     line = make_line()
     line.write(header)
     line.settle()
@@ -106,7 +106,9 @@ def test_another_protocol_gets_the_broker_s_header_and_the_end(make_line, header
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "AMQPLAIN"])
 def test_a_refused_login_is_reported_to_clients_that_ask_for_it(make_line, mechanism):
-    """AB-17. The text does not say whether the user or the password is wrong."""
+    """A refused login gets connection.close if the client asked for that. The text does not say whether the user or the
+    password is wrong (AB-17).
+    """
     response = WRONG if mechanism == "PLAIN" else b"\x05LOGINS\0\0\0\x01x\x08PASSWORDS\0\0\0\x01y"
     line = make_line()
     line.start()
@@ -132,7 +134,9 @@ def test_a_refused_login_is_reported_to_clients_that_ask_for_it(make_line, mecha
     ],
 )
 def test_other_faults_of_a_login_are_answered_with_silence(make_line, mechanism, response, capabilities):
-    """AB-18, AB-38: the client may be guessing, or may not speak AMQP."""
+    """Any other fault of a login is answered with silence, because the client may be guessing, or may not speak AMQP
+    (AB-18, AB-38).
+    """
     line = make_line()
     line.start()
     line.start_ok(mechanism, response, **capabilities)
@@ -151,7 +155,7 @@ def test_other_faults_of_a_login_are_answered_with_silence(make_line, mechanism,
     ],
 )
 def test_a_tune_ok_beyond_the_limits(make_line, values, text):
-    """AB-20, AB-21."""
+    """A tune-ok beyond the broker's limits is refused with connection.close (AB-20, AB-21)."""
     line = make_line()
     line.tune()
     line.send(ConnectionTuneOk(*values))
@@ -171,7 +175,8 @@ def test_a_virtual_host_that_does_not_exist(make_line):
     line.tune()
     line.send(ConnectionTuneOk(2047, 131_072, 0), ConnectionOpen("other"))
     assert expect_close(line, 530, (10, 40)).reply_text == "NOT_ALLOWED - vhost other not found"
-    # The connection has logged in, so it asks for its exclusive queues, before the client has the close.
+    # The user has logged in, so the deletion of the connection's exclusive queues is requested before the client gets
+    # the close.
     assert len(line.metadata.take("delete_exclusive")) == 1
 
 
@@ -193,7 +198,9 @@ def test_more_connections_than_the_node_may_have(make_line):
 
 
 def test_a_method_out_of_turn(make_line):
-    """AB-5: before `opening` the answer is silence, from then on connection.close with 504."""
+    """A method out of turn is answered with silence until the connection is opened, and from then on with
+    connection.close 504 (AB-5).
+    """
     early, late = make_line(), make_line()
     early.start()
     early.send(ConnectionOpen("/"))
@@ -226,7 +233,9 @@ def _opening(line: Line) -> None:
 
 @pytest.mark.parametrize("step", [_header, _start, _tune, _opening])
 def test_a_handshake_that_is_not_finished_in_time(make_line, step):
-    """The broker hangs up without a frame when `handshake_timeout` is over, wherever the handshake stands."""
+    """When `handshake_timeout` has passed, the broker closes the socket without a frame, at any step of the
+    handshake.
+    """
     line = make_line(handshake_timeout=5_000)
     step(line)
     line.take()
@@ -255,7 +264,7 @@ def test_a_client_that_leaves_in_the_handshake_leaves_nothing_behind(make_line, 
 
 @pytest.mark.parametrize("step", [_header, _start, _tune, _opening])
 def test_a_forced_close_before_running_is_only_a_hang_up(make_line, step):
-    """AB-31."""
+    """A close that an operator forces before the connection is open only closes the socket (AB-31)."""
     line = make_line()
     step(line)
     line.settle()

@@ -29,7 +29,7 @@ from .line import HEARTBEAT, Line
 
 
 def closed_with(line: Line) -> tuple[int, str, int, int]:
-    """The connection.close that the broker sends next: code, text and ids."""
+    """The code, text and ids of the connection.close that the broker sends next."""
     line.world.run_until(lambda: any(isinstance(method, ConnectionClose) for _, method in line.received), 20.0)
     (close,) = [method for _, method in line.take() if isinstance(method, ConnectionClose)]
     return close.reply_code, close.reply_text, close.class_id, close.method_id
@@ -57,7 +57,7 @@ def test_input_reaches_each_channel_in_order(line):
 
 
 def test_what_one_read_brings_is_one_message_to_the_channel(make_line, monkeypatch):
-    """FC-63."""
+    """What one read from the socket brings for a channel is sent to it in one message (FC-63)."""
     line = make_line()
     line.world.conditions = type(line.world.conditions)(link_delay=0, cut_one_in=0)
     line.open()
@@ -83,7 +83,7 @@ def test_a_method_that_belongs_on_channel_0_alone(line):
 
 
 def test_the_number_of_open_channels_is_limited(make_line):
-    """The limit is on their count, not on their numbers, and a closed channel makes room."""
+    """`channel_max` limits how many channels are open, not their numbers, and a closed channel makes room."""
     line = make_line()
     line.open(channel_max=2)
     line.open_channel(7)
@@ -116,7 +116,9 @@ def test_a_number_is_taken_until_the_channel_is_closed(line):
 
 
 def test_after_the_client_s_close_ok_the_number_is_free_at_once(line):
-    """AB-54: py-amqp sends close-ok and the next open in one packet; the old channel's process has not ended yet."""
+    """A client may open a channel number again in the packet in which it sends close-ok, as py-amqp does, although the
+    old channel's process has not ended yet (AB-54).
+    """
     old = line.open_channel(1)
     old.tell("channel_error", 1, 404, "NOT_FOUND - no queue")
     old.put(ChannelClose(404, "NOT_FOUND - no queue", 50, 10))
@@ -129,7 +131,7 @@ def test_after_the_client_s_close_ok_the_number_is_free_at_once(line):
 
 
 def test_a_close_ok_that_follows_crossed_closes_opens_nothing(line):
-    """Both sides sent channel.close. The broker answers the client's, and the client's close-ok comes late."""
+    """When both sides have sent channel.close, the client's late close-ok is ignored and opens nothing."""
     line.open_channel(1).end(True, ChannelClose(404, "NOT_FOUND"), ChannelCloseOk())
     line.settle()
     assert len(line.take()) == 2
@@ -176,8 +178,9 @@ FAULTS = {
 
 @pytest.mark.parametrize(("octets", "code", "is_out_of_step"), FAULTS.values(), ids=FAULTS)
 def test_a_faulty_frame(line, octets, code, is_out_of_step):
-    """What came before the fault is handled. When the frame boundaries are lost, no close-ok can be read: the broker
-    hangs up after 3 seconds. Otherwise the client's close-ok ends the connection.
+    """What came before a faulty frame is handled, and connection.close follows. If the fault hides where the next frame
+    begins, no close-ok can be read, so the broker closes the socket after 3 s; otherwise the client's close-ok ends the
+    connection.
     """
     channel = line.open_channel(1)
     line.write(method_frame(1, BasicQos(0, 5, False)) + octets)
@@ -194,8 +197,8 @@ def test_a_faulty_frame(line, octets, code, is_out_of_step):
 
 
 def test_a_channel_gets_no_more_than_its_credit(make_line):
-    """FC-25, FC-30, FC-4, FC-22: the rest of the input stays unread and in order, also what is meant for other
-    channels.
+    """A connection sends a channel no more than the channel's credit allows. The rest of the input stays unread and in
+    order, including what is for other channels (FC-25, FC-30, FC-4, FC-22).
     """
     line = make_line(credit_flow_default_credit=(10, 5))
     line.open()
@@ -213,7 +216,7 @@ def test_a_channel_gets_no_more_than_its_credit(make_line):
     line.settle()
     assert channel.bodies == [b"%d" % number for number in range(12)]
     assert len(channel.methods) == len(other.methods) == 1
-    # Missing credit is no alarm: clients are not notified of it.
+    # Missing credit is no alarm, so the client gets no connection.blocked.
     assert line.take() == []
 
 
@@ -228,12 +231,12 @@ def test_the_end_of_a_channel_without_credit_lets_the_others_go_on(make_line):
     channel.tell("channel_error", 1, 404, "NOT_FOUND")
     channel.end(True, ChannelClose(404, "NOT_FOUND"), ChannelCloseOk())
     line.settle()
-    # The eleventh publish now meets a free number.
+    # The eleventh publish is now for a channel number that is not open.
     assert closed_with(line)[:2] == (504, "CHANNEL_ERROR - expected 'channel.open'")
 
 
 def test_a_channel_with_too_many_waiting_methods_stops_the_reading(line):
-    """FC-34."""
+    """A connection stops reading when too many methods wait in one of its channels (FC-34)."""
     channel = line.open_channel(1)
     channel.tell("pause_input", 1, True)
     line.settle()
@@ -264,7 +267,9 @@ def test_the_end_of_a_channel_that_stopped_the_reading_starts_it_again(line):
     ("sources", "reason"), [(("memory",), "low on memory"), (("disk", "memory"), "low on memory & low on disk")]
 )
 def test_an_alarm_blocks_a_client_that_publishes(line, sources, reason):
-    """FC-25, FC-26, AB-33: the client is notified once, its input waits, and goes on in order when the alarm ends."""
+    """An alarm blocks a client when it publishes: it is notified once, its input waits, and is handled in order when
+    the alarm ends (FC-25, FC-26, AB-33).
+    """
     channel = line.open_channel(1)
     line.tell("alarms", sources)
     line.settle()
@@ -324,7 +329,9 @@ def test_a_second_alarm_while_blocked_is_not_announced(line):
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_a_blocked_client_that_leaves(make_line, how):
-    """AB-26: the broker does not read from it, so a heartbeat that cannot be written reveals the end."""
+    """The end of a blocked client is noticed by a heartbeat that cannot be written, because the broker does not read
+    from its socket (AB-26).
+    """
     line = make_line()
     line.open(heartbeat=10)
     channel = line.open_channel(1)
@@ -371,7 +378,9 @@ def test_a_blocked_connection_can_be_closed_by_the_broker(line):
 
 
 def test_deliveries_are_reported_when_the_socket_has_them(make_line):
-    """FC-32: fifty of a queue at a time, and none that the client's socket has not taken."""
+    """Deliveries are reported to their queue when the client's socket has taken them, fifty of a queue at a time
+    (FC-32).
+    """
     line = make_line()
     line.open()
     channel = line.open_channel(1)
@@ -390,7 +399,7 @@ def test_deliveries_are_reported_when_the_socket_has_them(make_line):
 
 
 def test_a_client_that_does_not_take_its_output_is_not_read(make_line):
-    """FC-35."""
+    """A client that does not read its output is not read from, so that output does not fill memory (FC-35)."""
     line = make_line(output_buffer_limit=50_000)
     line.open()
     channel = line.open_channel(1)
@@ -411,7 +420,7 @@ def test_a_client_that_does_not_take_its_output_is_not_read(make_line):
 
 
 def test_heartbeats_are_sent_into_silence_only(make_line):
-    """AB-23: the first after half an interval in any case, later ones only if nothing else was written."""
+    """The first heartbeat is sent after half an interval, and later ones only if nothing else was written (AB-23)."""
     line = make_line()
     line.open(heartbeat=10)
     channel = line.open_channel(1)
@@ -425,7 +434,7 @@ def test_heartbeats_are_sent_into_silence_only(make_line):
 
 
 def test_a_silent_client_is_given_up(make_line):
-    """AB-24: after two intervals at the least and three at the most. What it held is given back."""
+    """A client that sends nothing is given up after two to three intervals, and its messages are requeued (AB-24)."""
     line = make_line()
     line.open(heartbeat=10)
     channel = line.open_channel(1)
@@ -449,7 +458,9 @@ def test_a_client_that_sends_anything_is_not_given_up(make_line, said):
 
 
 def test_a_blocked_client_is_not_given_up_for_its_silence(make_line):
-    """FC-25, FC-26, AB-26: the broker does not read, so it cannot know. After the block its time begins anew."""
+    """A blocked client is not given up for its silence, because the broker does not read from it. After the block its
+    time starts anew (FC-25, FC-26, AB-26).
+    """
     line = make_line()
     line.open(heartbeat=10)
     line.open_channel(1)

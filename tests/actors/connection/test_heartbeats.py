@@ -1,4 +1,4 @@
-"""When heartbeats are sent and when a client counts as dead, on a simulated clock (AB-23, AB-24, AB-26)."""
+"""When a connection sends heartbeats, and when a client counts as dead, on a simulated clock (AB-23, AB-24, AB-26)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from warren.actors.connection.heartbeats import HeartbeatMonitor, HeartbeatSende
 
 @given(st.lists(st.integers(0, 3), min_size=1))
 def test_the_sender_speaks_first_and_then_into_silence(traffic):
-    """AB-23: the first step always sends a heartbeat, later steps only if nothing was written since the step before."""
+    """The first step sends a heartbeat in any case, and later steps only if nothing was written since the step before
+    (AB-23).
+    """
     sender, written = HeartbeatSender(), 0
     for step, octets in enumerate(traffic):
         written += octets
@@ -19,7 +21,7 @@ def test_the_sender_speaks_first_and_then_into_silence(traffic):
 
 @given(st.lists(st.integers(0, 1), min_size=1))
 def test_two_silent_steps_in_a_row_are_death(traffic):
-    """Two steps in a row without a received byte mean that the client is dead (AB-24)."""
+    """A client counts as dead after two steps in a row without a received byte (AB-24)."""
     monitor, received, silent = HeartbeatMonitor(), 0, 0
     for step, octets in enumerate(traffic):
         received += octets
@@ -29,7 +31,9 @@ def test_two_silent_steps_in_a_row_are_death(traffic):
 
 @given(st.integers(1, 100_000), st.integers(10, 6000))
 def test_death_is_noticed_between_two_and_three_intervals_after_the_last_octet(last_octet, interval):
-    """AB-24, for a client that sends all the time and stops at any moment; steps come at multiples of the interval."""
+    """A client that stops at any moment counts as dead two to three intervals after its last byte; steps come at
+    multiples of the interval (AB-24).
+    """
     monitor, now = HeartbeatMonitor(), interval
     while not monitor.step(min(now, last_octet)):
         now += interval
@@ -37,7 +41,7 @@ def test_death_is_noticed_between_two_and_three_intervals_after_the_last_octet(l
 
 
 def test_a_restart_begins_from_zero():
-    """AB-26: after a block, silence before the block does not count."""
+    """After a block, silence from before the block does not count (AB-26)."""
     monitor = HeartbeatMonitor()
     assert [monitor.step(7), monitor.step(7)] == [False, False]
     monitor.restart()

@@ -21,7 +21,7 @@ WAIT = 300.0
 
 
 class StubConnection(Process):
-    """Greets its client; ends at `force_close`, or when the client hangs up."""
+    """Stands for a connection: greets its client, and ends at `force_close` or when the client closes the socket."""
 
     def on_start(self, sender, context, fd, peer, local, is_refused, tls_context):
         self.socket = socket.socket(fileno=fd)
@@ -136,7 +136,9 @@ def test_other_addresses_that_cannot_be_used(client, listener, context, host, te
 
 
 def test_out_of_descriptors_pauses_and_goes_on(client, listener, context, monkeypatch):
-    """The listener pauses between attempts instead of spinning."""
+    """When there are no free descriptors, the listener pauses between attempts to accept, and does not loop without
+    pause.
+    """
     sockets = []
 
     def flaky(*arguments):
@@ -182,7 +184,7 @@ def test_close_connections_waits_for_all(client, listener, address):
 
 
 def test_close_connections_waits_for_the_stubborn_too(client, listener, address, eventually):
-    """`close_connections` also waits for a connection whose client answers late."""
+    """`close_connections` waits also for a connection whose client answers late."""
     one = connect(address)
     client.tell(listener, ("close_connections", 320, "stubborn"))
     assert one.recv(100) == b"320 stubborn"

@@ -1,4 +1,6 @@
-"""The output of a connection: bytes in order, notices exactly when their bytes are written (FC-32)."""
+"""The output of a connection: bytes stay in order, and each delivery is reported exactly when its bytes are written
+(FC-32).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def pair():
 
 
 class tiny_pair:
-    """Two connected sockets that hold as little as the kernel allows."""
+    """Two connected sockets with the smallest buffers that the kernel allows."""
 
     def __enter__(self):
         self.ours, self.theirs = socket.socketpair()
@@ -34,7 +36,7 @@ class tiny_pair:
 
 
 class TakesAll:
-    """A socket that takes whatever it is given at once."""
+    """Stands for a socket that takes everything at once."""
 
     def __init__(self):
         self.taken = []
@@ -68,14 +70,15 @@ steps = st.one_of(puts, st.tuples(st.just("write")), st.tuples(st.just("read"), 
 @given(st.lists(steps, min_size=1, max_size=25))
 @settings(max_examples=150, deadline=None)
 def test_bytes_go_out_in_order_and_notices_when_written(plan):
-    """A queue is notified when the kernel has the last byte of its deliveries, not before, and of 50 or more at a
-    time."""
+    """A queue is notified when the kernel has taken the last byte of its deliveries, not before, and of 50 or more at a
+    time.
+    """
     with tiny_pair() as (ours, theirs):
         output = SocketOutput(ours)
         sent, got = b"", b""
         marks: list[
             tuple[int, tuple[str, str], int]
-        ] = []  # (position, pair, deliveries that count as written from that position on)
+        ] = []  # (position in the bytes, queue and channel, deliveries that are written at that position)
         heard: dict[tuple[str, str], int] = {}
 
         def check() -> None:
@@ -112,7 +115,9 @@ def test_bytes_go_out_in_order_and_notices_when_written(plan):
 
 
 def test_many_small_pieces_and_a_full_socket(pair):
-    """More pieces than one system call takes, and a piece that is cut by the socket's limit."""
+    """All bytes are written in order, with more pieces than one system call takes and a piece that the socket takes
+    only in part.
+    """
     ours, theirs = pair
     output = SocketOutput(ours)
     pieces = [bytes([number % 256]) * 37 for number in range(3 * IOV_MAX)]
@@ -126,7 +131,9 @@ def test_many_small_pieces_and_a_full_socket(pair):
 
 
 def test_very_many_small_pieces_take_few_system_calls():
-    """A client that opens 65,535 channels at once gets as many answers."""
+    """Very many small pieces take few system calls, because a client that opens 65,535 channels at once gets as many
+    answers.
+    """
     pieces = [b"%016d" % number for number in range(20 * IOV_MAX)]
     sock = TakesAll()
     output = SocketOutput(sock)
@@ -146,7 +153,9 @@ def test_very_many_small_pieces_take_few_system_calls():
     ],
 )
 def test_the_first_part_of_large_output_has_a_system_call_of_its_own(sizes, calls):
-    """So the client begins to read while the kernel copies the rest. Little output, and one piece, leave at once."""
+    """Large output is written in two system calls, so that the client begins to read while the kernel copies the second
+    part. Little output, or one piece, takes one.
+    """
     sock = TakesAll()
     output = SocketOutput(sock)
     pieces = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
@@ -166,7 +175,9 @@ def test_a_lost_connection_is_an_error(pair):
 
 
 def test_a_restarted_queue_is_not_told_of_its_earlier_life(pair):
-    """A restarted queue has the same id and another address: deliveries of the dead process do not count for it."""
+    """A restarted queue, which has its old id and a new address, gets no reports of deliveries that the dead process
+    made.
+    """
     output = SocketOutput(pair[0])
     output.put(b"x", [("old", "q", "c", 49, 50)])
     output.write()
@@ -179,7 +190,9 @@ def test_a_restarted_queue_is_not_told_of_its_earlier_life(pair):
 
 
 def test_what_is_remembered_of_queues_and_channels_is_bounded(pair):
-    """Beyond UNREPORTED_MAX pairs of queue and channel, the oldest counts are reported early."""
+    """When more than UNREPORTED_MAX pairs of queue and channel have unreported deliveries, those of the oldest pair are
+    reported early.
+    """
     ours, theirs = pair
     output = SocketOutput(ours)
     for number in range(5 * UNREPORTED_MAX):

@@ -27,7 +27,9 @@ def test_it_shrinks_when_little_came_again_and_again():
 
 
 def test_a_client_that_sends_a_little_more_than_that_is_read_at_once():
-    """Halving at once would make reads alternately full and nearly empty: two reads for each write of the client."""
+    """A read size shrinks only after several small reads. If it were halved at once, each write of such a client would
+    take two reads, one full and one nearly empty.
+    """
     size = ReadSize()
     after(READ_MIN, 810, size=size)
     assert size.size > READ_MIN + 810

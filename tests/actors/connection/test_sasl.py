@@ -31,7 +31,7 @@ def test_plain(user, password):
 
 @given(octets)
 def test_plain_that_is_anything_else_is_malformed(response):
-    """AB-11: an authorisation identity is refused as well; any bytes give credentials or the same error."""
+    """Any other PLAIN response gives the same error, one with an authorisation identity included (AB-11)."""
     parts = response.split(b"\0")
     if len(parts) == 3 and not parts[0]:
         assert isinstance(begin("PLAIN", response), Credentials)
@@ -46,7 +46,7 @@ def amqplain(**fields) -> bytes:
 
 @given(names, names)
 def test_amqplain(user, password):
-    """AB-12: the body of a table, without its length."""
+    """An AMQPLAIN response is the body of an AMQP table, without its length (AB-12)."""
     try:
         response = amqplain(LOGIN=user, PASSWORD=password)
     except ValueError:
@@ -71,7 +71,7 @@ def test_amqplain_survives_any_octets(response):
 
 
 def test_the_demonstration_of_a_challenge():
-    """RABBIT-CR-DEMO asks for the password in a second step, and 502 answers another phrase (AB-14)."""
+    """RABBIT-CR-DEMO asks for the password in a second step, and a wrong phrase is answered with 502 (AB-14)."""
     challenge = begin("RABBIT-CR-DEMO", b"guest")
     assert isinstance(challenge, Challenge) and challenge.text == b"Please tell me your password"
     assert challenge.proceed(b"My password is secret") == Credentials("guest", "secret")
@@ -92,12 +92,14 @@ def test_mechanisms_that_are_not_on_offer(mechanism, word):
 
 @given(octets)
 def test_external_is_what_the_certificate_says(response):
-    """AB-13: the response is ignored."""
+    """EXTERNAL takes the user's name from the certificate and ignores the response (AB-13)."""
     assert sasl.begin("EXTERNAL", response, ("EXTERNAL",), lambda: Certified("guest")) == Certified("guest")
 
 
 def verify(credentials, settings, host):
-    """What becomes of a login on a node with its first user alone."""
+    """The user that logs in with these credentials, or the reason for the refusal, on a node that has only its first
+    user.
+    """
     definitions = Definitions()
     definitions.put(first_user(settings, b"salt"))
     return sasl.verify(credentials, definitions, settings, host)
@@ -132,7 +134,7 @@ def test_a_certified_user_needs_no_password_but_must_exist(certified, host, reas
     ],
 )
 def test_who_may_log_in_from_where(user, password, host, reason):
-    """Another user, a wrong password, and the user guest from another machine are refused (AB-15, AB-16)."""
+    """Another user, a wrong password, and `guest` from another machine are refused (AB-15, AB-16)."""
     said = verify(Credentials(user, password), Settings(), host)
     assert said is None if reason is None else reason in said
 

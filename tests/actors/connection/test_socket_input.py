@@ -15,7 +15,9 @@ LARGE = b"x" * 1_000_000
 
 
 class Socket:
-    """A socket whose client waits until each of its writes was read. `pieces` has what `recv` returned, by size."""
+    """Stands for a socket whose client writes again only when its last write was read. `pieces` has the sizes that
+    `recv` returned.
+    """
 
     def __init__(self) -> None:
         self.waiting = b""
@@ -57,7 +59,9 @@ class Client:
 
 
 def test_of_large_bodies_that_follow_each_other_little_is_copied():
-    """A body is read into its place, except the piece with which it begins."""
+    """Large bodies that follow each other are read into their final place, except for the piece with which
+    each begins.
+    """
     client = Client()
     client.publish(LARGE)
     client.sock.pieces.clear()

@@ -1,4 +1,4 @@
-"""`DiskRetry` repeats a write until the disk accepts it; `Backoff` gives growing waits."""
+"""`DiskRetry` repeats a write until the disk accepts it; `Backoff` gives waits that grow."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def stage(monkeypatch):
 
 
 def written(stage, writer, alarms, failures):
-    """What came of a write with that many failing attempts."""
+    """The result of a write that succeeds after so many failed attempts."""
     stage.tell(writer, writer, "write", alarms, failures)
     stage.until(lambda: stage.actor(writer).result)
     stage.settle()
@@ -54,7 +54,9 @@ def written(stage, writer, alarms, failures):
 
 
 def test_a_write_is_repeated_until_it_works(stage, caplog):
-    """The alarm is raised once and cleared once, and the log has one line for each (QS-35)."""
+    """A write is repeated until it succeeds. The disk alarm is raised and cleared once, and the log has one line for
+    each (QS-35).
+    """
     writer, alarms = stage.create(Writer), stage.create(Stub)
     with caplog.at_level(logging.INFO, "warren.disk"):
         assert written(stage, writer, alarms, 3) == "written"
@@ -71,7 +73,7 @@ def test_a_write_that_works_is_not_reported(stage, caplog):
 
 
 def test_it_can_be_given_up(stage):
-    """An attempt that fails after that raises its error."""
+    """After a write was given up, the next failed attempt raises its error."""
     writer = stage.create(Writer)
     stage.tell(writer, writer, "give_up")
     assert written(stage, writer, None, 1) == "given up"

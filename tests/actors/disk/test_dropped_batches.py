@@ -1,6 +1,6 @@
-"""Queue-and-store section 6.10: Thespian's transport drops messages of a sender that has too many in flight.
+"""Thespian's transport drops messages of a sender that has too many in flight (queue-and-store section 6.10).
 
-A message from a queue to the journal or a store that did not arrive must never look like success.
+A message from a queue to the journal or a message store that was dropped must never be taken for a success.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def stage(tmp_path, disk):
 
 
 def drop(stage, address, name):
-    """The next message of that name does not arrive."""
+    """Have the next message of that name get lost."""
     cell = stage.base.cells[address.actorAddressString]
     handlers = cell.handlers
 
@@ -37,8 +37,8 @@ def drop(stage, address, name):
 
 
 def test_what_the_journal_missed_is_not_confirmed(stage):
-    """FC-64: what was sent after it is not confirmed either. The queue starts again with what is on the disk. Its
-    channels refuse the publishes that were not confirmed, and the queue goes on.
+    """If the journal misses a publish, neither that one nor later ones are confirmed. The queue restarts with what is
+    on the disk, its channels refuse the unconfirmed publishes, and it goes on (FC-64).
     """
     queue, publisher = stage.declare(), Publisher(stage)
     kept = publisher.publish(queue, 3)
@@ -57,7 +57,9 @@ def test_what_the_journal_missed_is_not_confirmed(stage):
 
 
 def test_an_ack_that_the_journal_missed_is_found_out_with_the_next(stage):
-    """The next record shows the gap, so the queue starts again, and both messages come back, redelivered."""
+    """If the journal misses an ack, the next record shows the gap. The queue restarts, and both messages come back as
+    redelivered.
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     kept = publisher.publish(queue, 4)
     publisher.await_confirms()
@@ -70,9 +72,10 @@ def test_an_ack_that_the_journal_missed_is_found_out_with_the_next(stage):
 
 
 def test_a_body_that_the_store_missed_is_never_confirmed(tmp_path, disk):
-    """FC-64: the store answers for each body by itself.
+    """If a message store misses a body, its message is never confirmed, because the store reports each body by itself
+    (FC-64).
 
-    After the next start that message is missing, and all others are whole.
+    After the next start that message is missing, and all others are complete.
     """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)

@@ -1,5 +1,5 @@
-"""The journal of a virtual host: among stub queues on a stage whose disk a test can hold, and as an operating-system
-process.
+"""The journal of a virtual host: first among stub queues on a stage whose disk a test can hold, and then as an
+operating-system process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def run_of(first: int, count: int, size: int = 5) -> Run:
 
 
 def bodies_in(replayed) -> list[int]:
-    """The numbers of the messages that the journal has of one level of a queue."""
+    """The bodies of the messages that the journal has replayed for one level of a queue."""
     return [
         number
         for run in replayed.embedded.runs
@@ -61,7 +61,7 @@ def bodies_in(replayed) -> list[int]:
 
 
 class SlowFlusher(Stub):
-    """A queue that flushes only when the test sends `done`."""
+    """Stands for a queue that ends its flush only when the test sends `done`."""
 
     def __init__(self):
         super().__init__()
@@ -75,7 +75,7 @@ class SlowFlusher(Stub):
 
 
 class Writer:
-    """The side of a queue: appends, and keeps what the journal sends."""
+    """A queue's side of the journal: appends records, and keeps what the journal sends."""
 
     def __init__(self, stage: JournalStage, queue: int, process: type[Stub] = Stub, opens: bool = False) -> None:
         self.stage, self.queue, self.number = stage, queue, queue << 8
@@ -118,8 +118,8 @@ class Writer:
         self.actor.take("durable")
 
     def publish_until(self, condition: Callable[[], object]) -> None:
-        """Append one message after the other until `condition`. At most 50 are not durable at a time; otherwise each
-        commit would have more to write than the one before.
+        """Append one message after the other until `condition`. At most 50 wait for their commit at a time; otherwise
+        each commit would write more than the one before.
         """
 
         def go_on() -> bool:
@@ -168,7 +168,9 @@ def stage(disk):
 
 
 def test_appends_during_a_sync_share_the_next_one(stage, disk):
-    """QS-17, QS-19: one sync for all queues, nothing is durable before it, and an idle journal syncs at once."""
+    """Appends that arrive during a sync are written by the next one, which serves all queues. Nothing is reported as
+    durable before, and an idle journal syncs at once (QS-17, QS-19).
+    """
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish()
     stage.quiet()
@@ -189,7 +191,9 @@ def test_appends_during_a_sync_share_the_next_one(stage, disk):
 
 
 def test_credit_comes_back_for_messages_that_are_on_disk(stage, disk):
-    """FC-16, FC-19: 800 of 4000; acks need none."""
+    """The journal returns 800 of 4,000 credits when so many messages are on disk; acks cost no credit
+    (FC-16, FC-19).
+    """
     initial, more = STORE_PAIR
     one = Writer(stage, ONE)
     disk.hold()
@@ -206,7 +210,9 @@ def test_credit_comes_back_for_messages_that_are_on_disk(stage, disk):
 
 
 def test_a_commit_that_failed_is_made_again(stage, disk, monkeypatch):
-    """QS-35: nothing is confirmed meanwhile, publishers are blocked, and what was appended since goes after it."""
+    """A failed commit is repeated. Meanwhile nothing is confirmed, publishers are blocked, and later appends wait
+    (QS-35).
+    """
     monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     one = Writer(stage, ONE)
     disk.fail("append", NO_SPACE, NO_SPACE)
@@ -225,7 +231,9 @@ def test_a_commit_that_failed_is_made_again(stage, disk, monkeypatch):
 
 
 def test_a_failed_sync_ends_it(stage, disk):
-    """What the disk has is then unknown: asks get ProcessDown, and nothing is reported as durable."""
+    """A failed sync ends the journal, because it is then unknown what the disk has: asks get ProcessDown, and nothing
+    is reported as durable.
+    """
     one = Writer(stage, ONE)
     one.publish()
     one.synced()
@@ -253,7 +261,9 @@ def test_an_append_of_a_forgotten_queue_is_ignored(stage):
 
 
 def test_a_queue_that_crashed_gets_back_what_it_had(stage):
-    """QS-37, queue-and-store section 10.1: the journal replays its files, which alone have it."""
+    """A queue whose process crashed gets its records back from the journal's files, which are the only place where they
+    are (QS-37, queue-and-store section 10.1).
+    """
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish(3)
     two.publish(1)
@@ -269,7 +279,7 @@ def test_a_queue_that_crashed_gets_back_what_it_had(stage):
 
 
 def test_a_registration_that_comes_after_the_next_process_has_opened_changes_nothing(stage):
-    """The queue's first process has crashed, and its message was overtaken."""
+    """A registration from the queue's crashed process that arrives after its next process has opened has no effect."""
     again = Writer(stage, ONE, opens=True)
     assert again.replayed() == []
     late = Writer(stage, ONE)
@@ -279,7 +289,7 @@ def test_a_registration_that_comes_after_the_next_process_has_opened_changes_not
 
 
 def test_a_queue_that_starts_again_need_not_wait_for_a_pause(stage, disk):
-    """The replay goes before the next commit, even while other queues append without a pause."""
+    """The replay for a restarted queue is done before the next commit, even if other queues append without a pause."""
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish(2)
     one.synced()
@@ -295,7 +305,9 @@ def test_a_queue_that_starts_again_need_not_wait_for_a_pause(stage, disk):
 
 
 def test_a_new_process_takes_the_place_of_the_old_one(stage):
-    """The new process gets what was appended before; later appends of the old one are ignored."""
+    """A queue's new process gets the records that were appended before; later appends of the old process
+    are ignored.
+    """
     one = Writer(stage, ONE)
     one.publish(2)
     one.synced()
@@ -309,7 +321,7 @@ def test_a_new_process_takes_the_place_of_the_old_one(stage):
 
 
 def test_after_a_kill_every_queue_gets_its_own(stage, disk):
-    """C-6, QS-38: records of queues that were deleted are ignored."""
+    """After a kill each queue gets its own records, and those of deleted queues are ignored (C-6, QS-38)."""
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish(3)
     two.publish(2)
@@ -324,7 +336,7 @@ def test_after_a_kill_every_queue_gets_its_own(stage, disk):
 
 
 def test_a_queue_forgotten_is_forgotten_for_good(stage, disk):
-    """C-16, C-17: nothing of it comes back, whether it ran or not."""
+    """No record of a queue that was forgotten comes back, whether the queue ran at that moment or not (C-16, C-17)."""
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish(3)
     two.publish(3)
@@ -345,7 +357,7 @@ def test_a_queue_forgotten_is_forgotten_for_good(stage, disk):
 
 
 def filled(disk: HeldDisk, **processes: type[Stub]) -> tuple[JournalStage, Writer, Writer]:
-    """A journal that frees its first file, which is closed and has a message of each queue."""
+    """A journal that is about to free its first file, which is closed and contains a message of each queue."""
     stage = JournalStage(disk, file_limit=2000)
     one, two = Writer(stage, ONE, processes.get("one", Stub)), Writer(stage, TWO, processes.get("two", Stub))
     two.publish()
@@ -358,7 +370,9 @@ def filled(disk: HeldDisk, **processes: type[Stub]) -> tuple[JournalStage, Write
 
 
 def test_files_are_freed_when_every_queue_has_flushed(disk):
-    """QS-21: not before; and what was appended meanwhile stays."""
+    """A file is freed only when every queue has flushed its records; records that were appended meanwhile
+    stay (QS-21).
+    """
     stage, one, two = filled(disk, one=SlowFlusher)
     with stage:
         stage.until(lambda: one.actor.flushing)
@@ -374,7 +388,9 @@ def test_files_are_freed_when_every_queue_has_flushed(disk):
 
 
 def test_a_queue_that_crashes_while_it_flushes_keeps_the_files(disk, monkeypatch):
-    """Its next process recovers from them, and the next attempt to free them succeeds."""
+    """If a queue crashes during its flush, the files are kept, because its next process recovers from them; a later
+    attempt frees them.
+    """
     monkeypatch.setattr("warren.actors.disk.file_freeing.RETRY_SECONDS", 0.02)
     stage, one, _ = filled(disk, one=SlowFlusher)
     with stage:
@@ -388,16 +404,17 @@ def test_a_queue_that_crashes_while_it_flushes_keeps_the_files(disk, monkeypatch
 
 
 def segments_of(disk: HeldDisk, number: int) -> list[int]:
-    """The numbers of un-acked entries in the segments."""
+    """The numbers of unacknowledged entries in a queue's segments."""
     index = QueueIndex(disk, queue_directory(number), number, LogWriter(), SEGMENT)
     index.scan(None, None)
     return [number for run, _ in index.read(0, SEGMENT) for number in range(run.first, run.end)]
 
 
 def test_the_journal_flushes_for_a_queue_that_is_down(disk):
-    """QS-25: a queue that never runs again must not keep the files of all others.
+    """The journal flushes the records of a queue that is down, which would otherwise keep the files of all queues
+    (QS-25).
 
-    Its records are in its segments then, also after a kill.
+    Its records are then in its segments, also after a kill.
     """
     stage = JournalStage(disk, file_limit=2000)
     with stage:
@@ -418,7 +435,9 @@ def test_the_journal_flushes_for_a_queue_that_is_down(disk):
 
 
 def test_a_queue_that_opens_while_the_journal_flushes_for_it_waits(disk):
-    """If it did not wait, both would write the same segments."""
+    """A queue that opens while the journal flushes for it waits, because otherwise both would write the
+    same segments.
+    """
     stage = JournalStage(disk, file_limit=2000)
     with stage:
         one, two = Writer(stage, ONE), Writer(stage, TWO)
@@ -441,7 +460,9 @@ def test_a_queue_that_opens_while_the_journal_flushes_for_it_waits(disk):
 
 
 def test_a_queue_that_opened_while_the_others_flushed_is_asked_too(disk):
-    """QS-25: it was down when the others were asked, and runs when the journal flushes for those that are down."""
+    """A queue that was down when the others were asked to flush, and runs when the journal flushes for queues that are
+    down, is asked as well (QS-25).
+    """
     stage = JournalStage(disk, file_limit=2000)
     with stage:
         one, two = Writer(stage, ONE, SlowFlusher), Writer(stage, TWO)
@@ -466,7 +487,9 @@ def test_a_queue_that_opened_while_the_others_flushed_is_asked_too(disk):
 
 
 def test_a_closed_journal_has_only_the_next_numbers(stage, disk):
-    """Every queue has flushed and detached; a number is never given twice."""
+    """After a clean stop, at which every queue flushed and detached, the journal has only each queue's next number, so
+    that no number is given twice.
+    """
     one = Writer(stage, ONE)
     one.publish(3)
     one.ack(0, 1, 2)
@@ -484,7 +507,9 @@ def test_a_closed_journal_has_only_the_next_numbers(stage, disk):
 
 @pytest.mark.parametrize("is_down", [True, False])
 def test_a_queue_that_did_not_end_in_order_is_found_at_the_next_start(stage, disk, is_down):
-    """Nothing but the journal has its records, whether it is down or was started and did not detach."""
+    """The records of a queue that did not detach, whether it was down or running, are found at the next start, because
+    only the journal has them.
+    """
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish(3)
     two.publish(3)
@@ -516,7 +541,7 @@ def test_closing_waits_for_what_was_appended(stage, disk):
 
 
 class QueueStandIn(Process):
-    """Creates a journal, appends to it, and remembers what the journal sends."""
+    """Stands for a queue: creates a journal, appends to it, and keeps what the journal sends."""
 
     def __init__(self):
         super().__init__()
@@ -598,7 +623,7 @@ def until(condition):
 
 
 def test_the_process(system, tmp_path):
-    """Append, flush, kill, replay, close: the same on the event loop and as an operating-system process."""
+    """Append, flush, kill, replay and close work on the event loop and in an operating-system process."""
     for directory in ("journal", "queues"):
         (tmp_path / directory).mkdir()
     queue = system.createActor(QueueStandIn)

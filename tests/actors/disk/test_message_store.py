@@ -31,13 +31,13 @@ def named(ids):
 
 
 class QueueStandIn(Process):
-    """Passes on what the test sends, and remembers what the store sends."""
+    """Stands for a queue: sends what the test asks for, and keeps what the store sends."""
 
     def __init__(self):
         super().__init__()
         self.received = []
         self.store = self.down = None
-        #: Who waits for how many received messages.
+        #: The process that waits, and for how many received messages.
         self.listener = None
 
     def on_create(self, sender):
@@ -50,7 +50,7 @@ class QueueStandIn(Process):
         return True
 
     async def on_watch(self, sender, address):
-        """Answers when the monitor is set: the process at `address` handles the request for it before the ask."""
+        """Answered when the monitor is set: the process at `address` handles the request for it before the ask."""
         self.monitor(address, "watched")
         await self.ask(address, ("heard",))
         return True
@@ -95,7 +95,7 @@ class QueueStandIn(Process):
         self.down = str(reason)
 
     def on_heard(self, sender, count=0):
-        """Answers when so many messages have been received."""
+        """Answered when so many messages have been received."""
         self.listener = sender, count
         self.tell_listener()
 
@@ -111,7 +111,7 @@ def heard(system, queue, count):
 
 
 def await_down(system, queue):
-    """Why the store, or another process that the queue monitors, ended."""
+    """Wait until the store, or another process that the queue monitors, has ended, and return why."""
     deadline = time.monotonic() + WAIT
     while (reason := ask(system, queue, "is_down")) is None:
         assert time.monotonic() < deadline
@@ -131,7 +131,7 @@ def system(request, running_stock_system):
 
 
 def started(system, root, **settings):
-    """A queue that is registered with a store just started."""
+    """A queue that is registered with a new store."""
     queue = system.createActor(QueueStandIn)
     ask(system, queue, "create")
     is_clean = ask(
@@ -159,7 +159,7 @@ def test_write_hear_read_remove(system, tmp_path):
 
 
 def test_clean_stop_and_start(system, tmp_path):
-    """After a clean end the next process trusts the index, reads from the files, and appends to them."""
+    """After a clean stop the next process uses the stored index, reads bodies from the files, and appends to them."""
     queue, _ = started(system, tmp_path)
     ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))
     heard(system, queue, 1)
@@ -170,7 +170,7 @@ def test_clean_stop_and_start(system, tmp_path):
     assert ask(system, queue, "pass_on", ("read_many", [name(1)])) == [BODY]
     ask(system, queue, "tell", ("write", "q", [(name(2), BODY)]))
     heard(system, queue, 1)
-    # This time the queue does not detach: the store counts references again, from the indexes of the queues.
+    # The queue ends without detaching, so the store counts references again from the indexes of the queues.
     assert ask(system, queue, "pass_on", ("close",)) is True
     queue, is_clean = started(system, tmp_path, clients=["q"], references=partial(named, [name(2)]))
     assert is_clean is False
@@ -179,7 +179,7 @@ def test_clean_stop_and_start(system, tmp_path):
 
 
 def test_credit_and_garbage(system, tmp_path):
-    """FC-17, FC-40: credit comes back 800 at a time; files without a body that is still referred to are deleted."""
+    """Credit comes back 800 at a time, and files without a referenced body are deleted (FC-17, FC-40)."""
     queue, _ = started(system, tmp_path)
     for first in range(0, 2400, 200):
         ask(system, queue, "tell", ("write", "q", [(name(number), BODY * 2) for number in range(first, first + 200)]))
@@ -195,7 +195,9 @@ def test_credit_and_garbage(system, tmp_path):
 
 
 def test_queue_that_dies_is_counted_anew(system, tmp_path):
-    """A queue that does not detach makes an unclean end; after the next start only bodies with references are left."""
+    """If a queue ends without detaching, the next start counts as one after an unclean end, and only bodies with
+    references are kept.
+    """
     queue, _ = started(system, tmp_path)
     store = ask(system, queue, "store")
     other = system.createActor(QueueStandIn)
@@ -203,7 +205,7 @@ def test_queue_that_dies_is_counted_anew(system, tmp_path):
     ask(system, other, "register", "other")
     ask(system, other, "tell", ("write", "other", [(name(1), BODY)]))
     heard(system, other, 1)
-    # The store has monitored the process for longer than this queue, so it is notified of the end first.
+    # The store has monitored this process for longer than the queue has, so it gets the notice of its end first.
     ask(system, queue, "watch", other)
     ask(system, other, "leave")
     await_down(system, queue)
@@ -216,7 +218,7 @@ def test_queue_that_dies_is_counted_anew(system, tmp_path):
 
 
 def test_full_disk_is_tried_again(tmp_path, monkeypatch):
-    """QS-35: nothing is confirmed meanwhile, and no process crashes."""
+    """While the disk is full, writes are repeated, nothing is confirmed, and no process crashes (QS-35)."""
     run, failures = SyncJob.run, [OSError(errno.ENOSPC, "injected")] * 2
 
     def fails_at_first(job):
@@ -237,7 +239,9 @@ def test_full_disk_is_tried_again(tmp_path, monkeypatch):
 
 
 def test_failed_sync_ends_the_process(tmp_path, monkeypatch):
-    """What the disk has is then unknown: asks get ProcessDown, and the next process recovers what was synced."""
+    """A failed sync ends the store, because it is then unknown what the disk has: asks get ProcessDown, and the next
+    process recovers what was synced.
+    """
     system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
     queue, _ = started(system, tmp_path)
     ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))
@@ -256,7 +260,9 @@ def test_failed_sync_ends_the_process(tmp_path, monkeypatch):
 
 
 def test_a_registration_that_comes_after_that_of_the_next_process_changes_nothing(system, tmp_path):
-    """The queue's first process has crashed, and its message was overtaken. Its end ends no other registration."""
+    """A registration from a queue's crashed process that arrives late has no effect, and neither has the end of that
+    process on the next one's registration.
+    """
     queue, _ = started(system, tmp_path)
     late = system.createActor(QueueStandIn)
     ask(system, late, "use", ask(system, queue, "store"))

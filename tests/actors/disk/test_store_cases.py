@@ -1,6 +1,5 @@
-"""The cases that queue-and-store section 12.7 adds to RabbitMQ's, those that need the processes of a virtual host.
-
-Counts after a queue was killed, an index that was deleted, and many readers.
+"""Cases of queue-and-store section 12.7 that RabbitMQ's own tests lack and that need the processes of a virtual host:
+reference counts after a queue was killed, an index that was deleted, and many readers.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def disk():
 
 
 def wanted(stage) -> int:
-    """How many bodies of `LARGE` bytes and a little more have references in the persistent store."""
+    """How many bodies of `LARGE` bytes and a little more are referenced in the persistent store."""
     engine = stage.actor(stage.storage.persistent).engine
     engine.check()
     return round(engine.file_sizes[1] / LARGE)
@@ -33,9 +32,8 @@ def wanted(stage) -> int:
 
 @pytest.mark.parametrize("end", ["clean", "kill"])
 def test_a_queue_is_killed_then_a_restart_then_the_count(tmp_path, disk, end):
-    """Queue-and-store section 10.1: bodies that the killed process had in flight lose their references in the end.
-
-    The other queue loses nothing.
+    """After a queue was killed, the bodies that it had in flight have no references in the end, and another queue loses
+    nothing (queue-and-store section 10.1).
     """
     with DurableStage(tmp_path, disk) as stage:
         queue, other, publisher = stage.declare(), stage.declare("other"), Publisher(stage)
@@ -76,7 +74,7 @@ def test_a_queue_is_killed_then_a_restart_then_the_count(tmp_path, disk, end):
     "arguments", [{}, {"x_queue_mode": "lazy"}, {"x_max_priority": 1}], ids=["default", "lazy", "priorities"]
 )
 def test_qs_42_the_index_of_a_store_is_deleted_while_the_node_is_down(tmp_path, disk, end, arguments):
-    """No message is lost, and their order stays."""
+    """If the index of a store is deleted while the node is down, no message is lost, and their order stays."""
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(**arguments), Publisher(stage)
         kept = []
@@ -96,7 +94,7 @@ def test_qs_42_the_index_of_a_store_is_deleted_while_the_node_is_down(tmp_path, 
 
 
 def drained_and_given_back(stage, count):
-    """Take all messages in their order, and requeue them."""
+    """Take all messages in order, and requeue them."""
     queue = stage.recovered()
     eater = consumer(stage, queue, acks=False)
     stage.until(lambda: len(eater.got) == count)
@@ -107,9 +105,8 @@ def drained_and_given_back(stage, count):
 
 
 def test_200_queues_read_at_once(tmp_path, disk, monkeypatch):
-    """LMDB allows 126 readers of an environment (queue-and-store section 11.1).
-
-    The store alone reads its index, for every queue.
+    """200 queues can read at the same time, although LMDB allows 126 readers, because only the store reads its index,
+    for all queues (queue-and-store section 11.1).
     """
     environments = []
     opened = LocationIndex.__init__
@@ -134,7 +131,7 @@ def test_200_queues_read_at_once(tmp_path, disk, monkeypatch):
 
 
 class SlowMetadata(Stub):
-    """Answers `write` only when the test allows it."""
+    """Stands for a Metadata that answers `write` only when the test allows it."""
 
     def __init__(self):
         super().__init__()
@@ -151,8 +148,8 @@ class SlowMetadata(Stub):
 
 @pytest.mark.parametrize("kill", [True, False])
 def test_c_16_a_queue_goes_from_the_metadata_before_its_files_go(tmp_path, disk, kill):
-    """A kill during a deletion leaves all of the queue, or files that the next start removes, but never some of the
-    messages.
+    """A queue's row is deleted before its files. So a kill during a deletion leaves the whole queue, or files that the
+    next start removes, but never a part of the messages.
     """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
@@ -183,7 +180,9 @@ def test_c_16_a_queue_goes_from_the_metadata_before_its_files_go(tmp_path, disk,
 
 
 def test_d_15_a_queue_that_is_not_durable_pages_transient_messages(tmp_path, disk):
-    """What counts is whether messages outlive the node, not their delivery mode."""
+    """A queue that is not durable pages persistent messages out as transient ones, because its messages do not outlive
+    the node whatever their delivery mode is.
+    """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(durable=False, x_queue_mode="lazy"), Publisher(stage)
         published = publisher.publish(queue, 10, LARGE) + publisher.publish(queue, 10)

@@ -1,6 +1,7 @@
-"""The message store waits before it syncs while consumers keep up, and never for long.
+"""The message store waits for a moment before a sync while consumers keep up, because acknowledged bodies need no
+write.
 
-Virtual time makes waits exact.
+The tests use virtual time, so that waits are exact.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from warren.store.bodies.sync_job import SyncJob
 from warren.store.disk.faulty_disk import FaultyDisk
 
 BODY = b"x" * 10_000
-#: Seconds that a sync takes at most.
+#: The most seconds that a sync takes.
 SYNC = 5e-3
 #: Seconds between two messages, and from the write of a message to its acknowledgement.
 EVERY = 2e-4
 HELD = 4e-4
-#: Seconds for the turns of the processes.
+#: Seconds that the turns of the processes may take.
 SLACK = 1e-3
 LATEST = DWELL_SECONDS * DWELL_STEPS + 2 * SYNC + SLACK
 
@@ -32,8 +33,8 @@ def name(number: int) -> bytes:
 
 
 class BusyQueue(Process):
-    """Writes message after message and removes each soon after, as if its consumer kept up, except those that are
-    `kept`.
+    """Writes message after message and removes each soon after, as if a consumer kept up, except for the
+    `kept` ones.
     """
 
     def __init__(self):
@@ -42,7 +43,7 @@ class BusyQueue(Process):
         self.kept = set()
         self.is_acking = True
         self.written_at = {}
-        self.received = {}  # number -> (the kind of report, seconds after the write)
+        self.received = {}  # number -> (kind of the store's report, seconds from the write to the report)
 
     async def on_begin(self, sender, settings):
         self.store = self.createActor(MessageStore)
@@ -74,7 +75,7 @@ class BusyQueue(Process):
             self.received[number] = kind, self.now() - self.written_at[number]
 
     def on_bump(self, sender, store, amount):
-        """Credit is not needed: the queue writes on in any case."""
+        """Ignored: this queue writes whether it has credit or not."""
 
     def on_answers(self, sender):
         return dict(self.received)
@@ -92,7 +93,7 @@ class Stage:
         return self.port.request(self.queue, message)
 
     def publish(self, count, kept=frozenset(), is_acking=True):
-        """Kind of report and seconds for each message, when the store has reported on all of them."""
+        """Write so many messages, wait for the store's reports on all of them, and return kind and seconds of each."""
         before = len(self.ask("answers"))
         self.ask("publish", count, kept, is_acking)
         self.world.run(count * EVERY + 0.1)
@@ -110,7 +111,7 @@ def stage(tmp_path):
 
 @pytest.fixture
 def synced(monkeypatch):
-    """How many messages each sync wrote."""
+    """The number of messages in each sync."""
     counts = []
     run = SyncJob.run
 
@@ -123,7 +124,9 @@ def synced(monkeypatch):
 
 
 def test_what_is_acked_soon_costs_no_disk(stage, synced):
-    """QS-30: `ignored` comes with the ack; the store writes only the few that a sync finds unacked."""
+    """A body that is acknowledged soon is never written: the store reports `ignored` with the ack, and writes only the
+    few bodies that are unacknowledged at a sync (QS-30).
+    """
     answers = stage.publish(2000)
     late = [answers[number] for number in range(1001, 2001)]
     assert sum(kind == "ignored" for kind, _ in late) > 850
@@ -132,8 +135,8 @@ def test_what_is_acked_soon_costs_no_disk(stage, synced):
 
 
 def test_no_message_waits_longer_than_the_steps_allow(stage):
-    """While others are acknowledged, an unacknowledged message waits for the running sync, all steps and its own sync,
-    but no longer.
+    """A message that is not acknowledged waits at most for the running sync, all steps and its own sync, even if others
+    are acknowledged meanwhile.
     """
     kept = frozenset(range(1000, 2000, 50))
     answers = stage.publish(2000, kept)
@@ -143,7 +146,7 @@ def test_no_message_waits_longer_than_the_steps_allow(stage):
 
 
 def test_when_acks_stop_it_waits_one_step(stage):
-    """A sync waits for another step only if the last one brought acknowledgements, so it waits at most two steps in
+    """A sync waits for another step only if the last one brought acknowledgements, so it waits for at most two steps in
     vain.
     """
     stage.publish(1000)
@@ -154,15 +157,15 @@ def test_when_acks_stop_it_waits_one_step(stage):
 
 
 def test_so_many_bytes_do_not_wait(stage, synced, monkeypatch):
-    """Bodies that wait are in memory: the step that ends with more of them than allowed is the last."""
+    """Bodies that wait are in memory, so a step that ends with more bytes than allowed is the last."""
     monkeypatch.setattr(message_store, "DWELL_BYTES", 3 * len(BODY))
     stage.publish(1000, frozenset(range(0, 1000, 3)))
     assert max(synced) <= 3 + ((DWELL_SECONDS + SYNC) / 3 + HELD) / EVERY + 1
 
 
 def test_large_bodies_wait_no_longer_than_their_write_takes(stage, synced, monkeypatch):
-    """Two or three bodies wait at a time, and a step is as long as the write of one. So a confirm waits for at most
-    three steps, the sync under way and its own, and most bodies are acknowledged before they are written.
+    """A step is as long as the write of a large body. So a confirm waits for at most three steps, the running sync and
+    its own, and most bodies are acknowledged before they are written.
     """
     monkeypatch.setattr(message_store, "DWELL_BODY_SIZE", len(BODY))
     monkeypatch.setattr(message_store, "BYTES_IN_STEP", len(BODY))
@@ -172,7 +175,9 @@ def test_large_bodies_wait_no_longer_than_their_write_takes(stage, synced, monke
 
 
 def test_bodies_that_take_less_than_a_step_to_write_do_not_wait(stage, synced, monkeypatch):
-    """A few large bodies go to the disk at once, however many were acknowledged before."""
+    """Bodies whose write takes less than a step are written at once, whether or not earlier bodies were acknowledged in
+    time.
+    """
     monkeypatch.setattr(message_store, "DWELL_BODY_SIZE", len(BODY))
     monkeypatch.setattr(message_store, "BYTES_IN_STEP", 1000 * len(BODY))
     answers = stage.publish(1000, frozenset(range(0, 1000, 50)))
@@ -182,8 +187,8 @@ def test_bodies_that_take_less_than_a_step_to_write_do_not_wait(stage, synced, m
 
 @pytest.mark.parametrize("has_trials", [True, False])
 def test_a_fast_disk_tries_whether_waiting_is_worth_it(tmp_path, synced, monkeypatch, has_trials):
-    """A sync that is quicker than the consumers finds most bodies unacknowledged. Only a trial shows that a short wait
-    would have spared them.
+    """A sync that is faster than the consumers finds most bodies unacknowledged. Only a trial shows that a short wait
+    would have saved their writes, so the store makes one now and then.
     """
     if not has_trials:
         monkeypatch.setattr(message_store, "TRIAL_SHARE", 1)

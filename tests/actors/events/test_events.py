@@ -1,4 +1,4 @@
-"""`Events`: an event is formed and sent only while somebody would get it."""
+"""`Events`: an event is made and sent only while a consumer would get it."""
 
 import pytest
 
@@ -11,7 +11,7 @@ BINDING = Binding.of(EVENT_EXCHANGE, "queue", "audit", "user.#", NO_ARGUMENTS)
 
 
 class Recorder:
-    """Stands in for a process: `sent` has what it sent."""
+    """Stands for a process: `sent` has the messages that it sent."""
 
     def __init__(self):
         self.sent = []
@@ -64,7 +64,9 @@ def test_a_command_watches_without_an_exchange(routing):
     ("pattern", "is_wanted"), [("flow.sample", True), ("flow.#", True), ("#", False), ("*.sample", False)]
 )
 def test_samples_are_wanted_by_those_who_name_flow(routing, pattern, is_wanted):
-    """SP-99. Otherwise each audit log that is bound with `#` would get a sample each second."""
+    """Samples of flow are made only for bindings that name `flow`. Otherwise each audit log that is bound with `#`
+    would get one every second (SP-99).
+    """
     events, process = Events(), Recorder()
     assert not events.are_samples_wanted()
     binding = Binding.of(EVENT_EXCHANGE, "queue", "samples", pattern, NO_ARGUMENTS)

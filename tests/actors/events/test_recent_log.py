@@ -20,7 +20,7 @@ def recent(caplog):
 
 
 def texts(recent, lowest="debug", part="", most=LINES_KEPT):
-    """The lines of this test; a broker of another test may still write some."""
+    """The texts of this test's lines; a broker of another test may still log some."""
     return [line.text for line in recent.lines(lowest, part, LINES_KEPT) if line.category == "test_recent"][-most:]
 
 
@@ -45,7 +45,7 @@ def test_a_line_has_its_number_time_level_and_category(recent):
 
 
 def test_nobody_can_forge_a_line(recent):
-    """A client's name may have line ends and control characters."""
+    """Line ends and control characters in a client's name cannot forge a line of the log."""
     logger.info("from %s", "x\n2026-01-01 ERROR \x1b[31mforged")
     assert texts(recent) == ["from x\\n2026-01-01 ERROR \\x1b[31mforged"]
 
@@ -77,7 +77,9 @@ def test_a_log_that_is_shut_keeps_nothing(recent):
 
 
 def test_another_process_gets_an_empty_log(recent):
-    """Thespian's multiprocess base sends the node's context to its processes."""
+    """A process of Thespian's multiprocess base gets an empty log: the node's context, which has the log, is sent to
+    its processes.
+    """
     logger.info("here")
     copy = pickle.loads(pickle.dumps(recent))
     assert copy.lines("debug", "", 10) == [] and not copy.is_open

@@ -1,4 +1,4 @@
-"""Requests that come while a chain of auto-delete exchanges goes in many turns (AB-77)."""
+"""Requests that arrive while a chain of auto-delete exchanges is being deleted, which takes many turns (AB-77)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def left(routing, chain):
 
 
 def test_a_binding_that_would_keep_an_exchange_waits_until_it_is_gone(meta, ask_all, chain, routing):
-    """It is refused then: the exchange whose deletion has begun does not stay without those that were bound to it."""
+    """A bind to an exchange that is being deleted waits until it is gone, and is refused: the deletion has begun, and
+    the exchange could not stay without the bindings it had.
+    """
     answers = ask_all(meta.address, unbind(chain[-1]), bind("other", chain[-2]))
     assert answers[0] is None and answers[1].code == 404
     assert not left(routing, chain) and not meta.is_source(chain[-2])
@@ -62,7 +64,7 @@ def test_a_binding_that_came_first_keeps_its_exchange_and_those_bound_to_it(meta
 
 
 def test_an_unbind_that_is_refused_removes_nothing(meta, ask_all, chain, routing):
-    """The queue belongs to another connection."""
+    """An unbind that is refused, because another connection owns the queue, removes nothing."""
     meta.queue("mine", owner=MINE)
     meta.bind("mine", chain[-1])
     meta.unbind("q", chain[-1])
@@ -72,7 +74,9 @@ def test_an_unbind_that_is_refused_removes_nothing(meta, ask_all, chain, routing
 
 
 def test_two_deletions_that_take_the_same_chain(meta, ask_all, chain, routing):
-    """Both deletions come to an end, and no request waits for the exchanges afterwards."""
+    """When two deletions lead to the same chain, both are answered, and later requests do not wait for the
+    exchanges.
+    """
     assert ask_all(meta.address, unbind(chain[-1]), meta.delete_message("q"))[0] is None
     assert not left(routing, chain)
     meta.exchange(chain[3])

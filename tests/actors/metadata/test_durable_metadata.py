@@ -1,5 +1,5 @@
-"""Durable metadata through the processes: an answer means that the disk has it, and a restart brings it back (AB-64,
-AB-73, AB-77, AB-83, AB-86, QS-40, QS-41).
+"""Durable metadata: an answer means that the change is on the disk, and a restart brings it back (AB-64, AB-73, AB-77,
+AB-83, AB-86, QS-40, QS-41).
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ ENDS = {"stopped": DurableNode.stop, "dropped": DurableNode.drop}
 class TestRestart:
     @pytest.mark.parametrize("end", ENDS)
     def test_what_is_durable_comes_back_and_nothing_else(self, data_dir, end):
-        """AB-73: a binding survives if both ends are durable. AB-83: an exclusive queue is not durable."""
+        """After a restart durable things are there, and nothing else: a binding if both its ends are durable (AB-73),
+        and no exclusive queue (AB-83).
+        """
         with DurableNode(data_dir) as node:
             node.ask_node("operate", "add_vhost", {"name": "other"})
             declare_everything(node.meta)
@@ -118,7 +120,9 @@ class TestRestart:
             assert node.routing.vhosts() == (V, "other")
 
     def test_killed_at_any_commit(self, data_dir, tmp_path, disk):
-        """QS-41. kill -9 leaves the files as a copy made while nothing is written has them."""
+        """After a kill at any commit, a start finds what was answered before it. A copy of the files while nothing is
+        written has what kill -9 leaves (QS-41).
+        """
         with DurableNode(data_dir) as node:
             declare_everything(node.meta)
             before = node.durable()
@@ -128,7 +132,9 @@ class TestRestart:
 
     @pytest.mark.parametrize("arguments", [{}, {"x-expires": 60_000}], ids=["dormant", "started at once"])
     def test_queues_are_started_recovering_and_keep_their_ids(self, data_dir, arguments):
-        """A restart recovers each durable queue under its old id, an empty one when it gets its first message."""
+        """After a restart each durable queue has its old id; an empty one is recovered when it gets its
+        first message.
+        """
         with DurableNode(data_dir) as node:
             before, _ = node.meta.queue("q", durable=True, arguments=arguments)
             assert node.client.ask(before.address, ("row",), WAIT)[1] is False
@@ -153,13 +159,15 @@ class TestRestart:
             assert node.meta.delete("durable") == 7
 
     def test_the_predefined_exchanges_are_those_of_every_vhost(self, data_dir):
-        """A start with a new and with an old data directory has each predefined exchange once (AB-64)."""
+        """A start has each predefined exchange once, with a new data directory and with an old one (AB-64)."""
         for _ in range(2):
             with DurableNode(data_dir) as node:
                 assert sorted(row.name for row in node.state.vhosts[V].exchanges.values()) == SYSTEM
 
     def test_after_a_restart_nobody_has_bound_an_auto_delete_exchange(self, data_dir):
-        """AB-77: its only binding, to a transient queue, went with the broker, which does not count as unbinding."""
+        """An auto-delete exchange stays when the broker's stop removes its only binding, one to a transient queue,
+        because that does not count as an unbind (AB-77).
+        """
         with DurableNode(data_dir) as node:
             node.meta.exchange("x", durable=True, auto_delete=True)
             node.meta.queue("transient")
@@ -170,8 +178,8 @@ class TestRestart:
 
 class TestRemoval:
     def check(self, node, data_dir, tmp_path, names):
-        """Check that the store agrees with the table, and that a start after a kill now brings these exchanges and
-        queues back.
+        """Assert that the store agrees with the routing table, and that a start after a kill at this moment brings back
+        these exchanges and queues.
         """
         node.meta.ask("write")
         shutil.copytree(data_dir, tmp_path / "killed")
@@ -197,7 +205,9 @@ class TestRemoval:
         return node
 
     def test_of_a_queue_takes_its_bindings_and_auto_delete_exchanges(self, chain, data_dir, tmp_path):
-        """AB-77, AB-86: and the auto-delete exchanges that lose their last binding."""
+        """The deletion of a queue removes its bindings and the auto-delete exchanges that lose their last binding, also
+        from the disk (AB-77, AB-86).
+        """
         assert chain.meta.delete("q") == 7
         self.check(chain, data_dir, tmp_path, [])
 
@@ -212,7 +222,7 @@ class TestRemoval:
         self.check(chain, data_dir, tmp_path, ["q"])
 
     def test_of_a_queue_by_itself(self, chain, data_dir, tmp_path, eventually):
-        """Expiry and auto-delete."""
+        """A queue that ends by itself, by expiry or auto-delete, is removed from the disk with its chain."""
         chain.client.tell(chain.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: chain.routing.queue(V, "q") is None)
         self.check(chain, data_dir, tmp_path, [])
@@ -255,7 +265,7 @@ class TestOrder:
         self.first.result()
 
     def seen(self, node):
-        """Wait until Metadata has handled everything sent before."""
+        """Wait until Metadata has handled all earlier messages."""
         node.meta.ask("list", "vhosts", None)
 
     def test_an_addition_is_neither_answered_nor_seen_before_its_commit(self, held, disk):
@@ -288,7 +298,7 @@ class TestOrder:
         ]
         while held.routing.queue(V, "q") or held.routing.exchange(V, "x"):
             self.seen(held)
-        # The row has left the table but not the disk, so "not found" must wait for the commit.
+        # The row has left the table but not the disk, so the answer "not found" must wait for the commit.
         pending += [
             Background(held.meta.unbind, "q", "x"),
             Background(held.meta.delete_exchange, "x"),
@@ -442,7 +452,9 @@ class TestDiskErrors:
         assert after.fields == {**before.fields, "tags": ("other",)}
 
     def test_a_declaration_after_a_removal_that_fails_stands(self, full, disk, eventually):
-        """The deletions that a failed commit owes are written before what is asked for later."""
+        """The deletions that a failed commit has left to do are written before later changes, so a later declare of the
+        same name stands.
+        """
         disk.is_full = False
         disk.hold()
         removal = Background(full.meta.delete_exchange, "x")
@@ -472,7 +484,7 @@ class TestDiskErrors:
             call.result()
 
     def test_a_full_disk_is_not_tried_at_every_turn(self, full, disk, eventually):
-        """After a failed commit the next attempt waits for its time."""
+        """After a failed commit the next attempt is made after a pause, not at every turn."""
         before = len(disk.commits)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: full.metadata.log.is_failing)
@@ -480,7 +492,7 @@ class TestDiskErrors:
         assert len(disk.commits) == before + 1
 
     def test_owed_deletions_are_tried_again_without_a_request(self, full, disk, eventually, monkeypatch):
-        """A deletion that could not be written is repeated until the disk accepts it."""
+        """A deletion that could not be written is repeated until the disk accepts it, without another request."""
         monkeypatch.setattr("warren.actors.metadata.log.local_log.RETRY_SECONDS", 0.02)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: len(disk.commits) > 6)
@@ -513,7 +525,7 @@ class TestDiskErrors:
 
 
 class TestFailedEffects:
-    """A command takes back what could not be started, on the disk as well."""
+    """A command whose processes cannot be started is undone, also on the disk."""
 
     def test_a_queue_that_cannot_be_started_leaves_no_row(self, node, monkeypatch):
         """The declare is refused with 541, and the next one of that name creates the queue."""
@@ -527,7 +539,7 @@ class TestFailedEffects:
         assert node.meta.queue("q", durable=True)[1] is True
 
     def test_a_vhost_that_cannot_be_started_leaves_no_row(self, node, monkeypatch):
-        """Its creation raises what its processes raise, and it can be created when the reason is gone (AB-169)."""
+        """The creation raises the error of the processes, and succeeds when its cause is gone (AB-169)."""
 
         def start(self, sender, context, name, rows, kept):
             self.stop("the test lets it fail")
@@ -577,7 +589,7 @@ class TestTableAndStore:
     )
     @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_agree_whatever_happens_at_once_and_whatever_fails(self, tmp_path_factory, turns, faults):
-        """QS-40, QS-41: all operations of a turn run at the same time.
+        """Store and routing table agree whatever happens at the same time and whatever fails (QS-40, QS-41).
 
         After the last commit the store has the durable part of the table, and a restart brings it back.
         """
@@ -601,7 +613,7 @@ class TestTableAndStore:
 
 class TestRecovery:
     def test_rows_without_vhost_or_end_are_deleted(self, data_dir):
-        """The start deletes rows whose virtual host, exchange or queue does not exist."""
+        """A start deletes rows whose virtual host, exchange or queue does not exist."""
         with DurableNode(data_dir) as node:
             node.meta.queue("q", durable=True)
             node.meta.bind("q", "amq.direct")
@@ -679,9 +691,10 @@ class TestRecovery:
             assert node.routing.queue(V, "q").state == "running"
 
     def test_a_queue_that_is_deleted_before_it_was_recovered_stays_away(self, data_dir, monkeypatch):
-        """AB-63: when the deletion is answered its supervisor no longer tries to recover it."""
+        """When the deletion of a dormant queue is answered, its supervisor no longer tries to recover it (AB-63)."""
         with DurableNode(data_dir) as node:
-            node.meta.queue("q", durable=True, arguments={"x-expires": 60_000})  # it is started at once
+            # a queue that can expire is started at once
+            node.meta.queue("q", durable=True, arguments={"x-expires": 60_000})
         monkeypatch.setitem(StubQueue._handlers, "start", None)
         with DurableNode(data_dir) as node:
             supervisor = supervisor_of(node)
@@ -691,7 +704,7 @@ class TestRecovery:
 
 
 class TestRefusedDirectories:
-    """Through `RunningNode`, which claims the directory for a broker."""
+    """Data directories that `RunningNode` refuses to claim for a broker."""
 
     def start(self, data_dir):
         return RunningNode(Settings(port=0, data_dir=str(data_dir), node_name="warren@test"))
@@ -705,7 +718,7 @@ class TestRefusedDirectories:
         self.start(data_dir).stop()
 
     def test_damaged_metadata(self, data_dir, caplog):
-        """Damaged metadata is refused with a way out, and nothing is changed by the attempt."""
+        """Damaged metadata is refused with a way out, and the attempt changes nothing."""
         self.start(data_dir).stop()
         path = data_dir / "metadata" / "data.mdb"
         whole = path.read_bytes()
@@ -740,8 +753,8 @@ def test_without_a_data_directory_nothing_is_written(client, metadata, disk, bas
 
 
 def declares(node, *queues, connection=MINE):
-    """The names of the queues that one request has declared, each with whether it is new. `queues` are names, or names
-    with arguments.
+    """Declare these queues, given as names or as names with arguments, in one request. Returns the names that were
+    declared, each with whether it is new.
     """
     wanted = [(queue, {}) if isinstance(queue, str) else queue for queue in queues]
     request = [(name, True, None, False, table_from(arguments)) for name, arguments in wanted]
@@ -758,7 +771,9 @@ def test_queues_that_are_declared_together_share_a_commit(node, disk):
 
 
 def test_no_queue_behind_one_that_is_refused_is_declared(node):
-    """As if each had been declared by itself: the client's channel is closed at the refusal."""
+    """When one of several declares is refused, those behind it are not made, as if each had been sent by itself: the
+    refusal closes the client's channel.
+    """
     assert declares(node, "a", ("b", {"x-message-ttl": "text"}), "c") == [("a", True)]
     assert {row["name"] for row in node.meta.ask("list", "queues", V)} == {"a"}
 

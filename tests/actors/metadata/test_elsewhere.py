@@ -1,4 +1,4 @@
-"""`Elsewhere`: the names of this node's queues, and when they are known (CL-10)."""
+"""`Elsewhere`: the names of this node's queues for other nodes, and from when they are known (CL-10)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROW = QueueRow("/", "q", None, "1", node="warren@a")
 
 
 class Busy:
-    """Stands for Metadata. `next_turn` returns at once, and time stands still."""
+    """Stands for Metadata. `next_turn` returns at once, and the clock stands still."""
 
     def __init__(self):
         self.timers = []
@@ -70,7 +70,7 @@ def test_a_node_that_met_nobody_keeps_no_names(elsewhere, routing):
 
 
 def test_a_recovery_has_one_limit_which_ends_with_it(elsewhere):
-    """Messages of other nodes are held for one time limit, and no timer is left after the recovery."""
+    """During a recovery, messages of other nodes are held for one time limit, and no timer is left after it."""
     busy = elsewhere._process
     elsewhere.recovers()
     elsewhere.recovers()
@@ -82,7 +82,9 @@ def test_a_recovery_has_one_limit_which_ends_with_it(elsewhere):
 
 
 def test_the_next_process_is_found_before_it_is_shown(elsewhere, routing):
-    """Another node that applied the command sends to it before this node's coroutine has shown it."""
+    """A queue's next process is found before the routing table shows it, because another node may send to it as soon as
+    it has applied the command.
+    """
     routing.put_queue(ROW.at("process 1"))
     meet(elsewhere)
     elsewhere.own_starts(ROW, 1, "process 2")

@@ -1,7 +1,7 @@
-"""Groups under random commands: all copies of a state agree on them, and a ring changes only in ways in which no
-confirmed message is lost (CL-28, CL-44).
+"""Under random commands all copies of a state agree on its groups, and a ring changes only in ways that lose no
+confirmed message (CL-28, CL-44).
 
-The commands are made for the state as it is when their turn comes, some of them for an epoch or a member of the past.
+Each command is made for the state at its turn; some name an epoch or a member of the past.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from warren.routing.rows import Member, MirrorGroup, QueueRow
 
 
 def _loaded(path: Path) -> Any:
-    """A test module, loaded by its path, because tests are not in a package that can be imported."""
+    """A test module that is loaded by its path, because the folders of tests are no packages."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -66,7 +66,7 @@ POLICIES = (
 
 
 class Script:
-    """Makes a command of a few numbers and of what a state has now."""
+    """Makes a command from a few numbers and the present state."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -148,7 +148,9 @@ def begun() -> tuple[State, State, Script]:
 @given(STEPS, st.integers(0, 59))
 @settings(max_examples=75, deadline=None)
 def test_states_agree_on_the_groups(steps, cut):
-    """Two states in lockstep, and from some command on a third, made from the stored rows of the first."""
+    """Two states that apply the same commands agree on the groups, and so does a third, which is made in the middle
+    from the stored rows of the first.
+    """
     first, second, script = begun()
     third = None
     for number, step in enumerate(steps):
@@ -198,7 +200,9 @@ def check_row(state: State, row: QueueRow) -> None:
 
 
 def check_change(command: Any, old: MirrorGroup, new: MirrorGroup) -> None:
-    """The ring is the same, smaller, in another order, or one longer, unless nobody in it was left."""
+    """Assert that the ring is the same, smaller, in another order, or longer by one, unless no member of it
+    was left.
+    """
     assert new.epoch >= old.epoch and (new.ring == old.ring) == (new.epoch == old.epoch)
     assert new.members >= old.members
     if new.master != old.master:

@@ -1,4 +1,4 @@
-"""`Homes`: where new queues are (CL-58)."""
+"""`Homes`: which node a new queue gets as its home (CL-58)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def state():
 
 @pytest.fixture
 def numbers():
-    """What the random generator returns next."""
+    """The numbers that the random generator returns next."""
     return []
 
 
@@ -55,7 +55,7 @@ def test_a_queue_is_at_home_where_its_client_is(homes):
 
 
 def test_min_masters(state, homes):
-    """Of nodes with equally many queues the client's is chosen, then the first by name."""
+    """Of the nodes with the fewest queues, the client's is chosen, otherwise the first by name."""
     assert choose(homes, "min-masters") == B
     declare(state, B, "one")
     assert choose(homes, "min-masters") == A
@@ -66,7 +66,7 @@ def test_min_masters(state, homes):
 
 
 def test_min_masters_counts_queues_that_are_being_declared(homes):
-    """Many declares at once do not all see the same counts."""
+    """Queues that are being declared are counted, so that many declares at once do not all choose the same node."""
     arguments = table_from({"x-queue-master-locator": "min-masters"})
     assert [homes.choose("/", f"q{at}", "classic", arguments, False) for at in range(6)] == [B, A, C] * 2
     homes.declared(A)
@@ -79,7 +79,7 @@ def test_random(homes, numbers):
 
 
 def test_argument_policy_setting(state, homes):
-    """An argument is stronger than a policy, and that is stronger than the setting."""
+    """The argument overrides the policy, and the policy overrides the setting."""
     declare(state, B, "one")
     strict = Homes(B, "min-masters", state, lambda count: bytes(count))
     assert choose(strict) == A

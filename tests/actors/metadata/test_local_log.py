@@ -1,4 +1,4 @@
-"""`LocalLog` without a process: what it answers to a command that is refused."""
+"""`LocalLog` without a process: how it answers a command that is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warren.routing.rows import ExchangeRow
 
 
 class Asker:
-    """Keeps the outcome of its proposal, as a process that waits for one does."""
+    """Stands for a process that waits for a proposal, and keeps its outcome."""
 
     outcome = None
 
@@ -21,7 +21,9 @@ class Asker:
 
 
 def test_a_refusal_does_not_keep_the_log_alive():
-    """A log that outlived its node had the metadata's files open, and the next run of the node could not start."""
+    """A refusal keeps no reference to the log. A log that outlived its node once kept the metadata's files open, so
+    that the node's next run could not start.
+    """
     log, asker = LocalLog(None, State(), None), Asker()
     gc.disable()
     try:

@@ -1,5 +1,5 @@
-"""Metadata: the checks of amqp-broker section 7 in their order, and operations that take turns (AB-64 to AB-66, AB-73,
-AB-77, AB-82 to AB-91).
+"""Metadata makes the checks of amqp-broker section 7 in their order, and requests about one name take turns (AB-64 to
+AB-66, AB-73, AB-77, AB-82 to AB-91).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class TestQueueDeclare:
         assert meta.queue("")[0].name != row.name
         text = "Cannot declare a server-named queue for type rabbit_quorum_queue"
         refused(406, text, meta.queue, "", arguments={"x-queue-type": "quorum"})
-        # Declared by its name it is reserved, like every such name (AB-65).
+        # A client cannot declare the name itself, because it is reserved like all names with this prefix (AB-65).
         refused(403, f"queue name '{row.name}' contains reserved prefix 'amq.*'", meta.queue, row.name)
 
     def test_checks_in_order(self, meta):
@@ -186,7 +186,7 @@ class TestQueueDeclare:
         refused(406, text, meta.queue, "q", arguments={"x-expires": 0})
 
     def test_ownership_is_strict(self, meta):
-        """AB-84: even the owner must declare it exclusive again."""
+        """Even the owner must declare an exclusive queue as exclusive again (AB-84)."""
         meta.queue("q", owner=MINE, durable=True)
         meta.queue("q", owner=MINE)
         for options in ({"owner": THEIRS}, {"connection": MINE}, {"connection": THEIRS}):
@@ -248,7 +248,9 @@ class TestQueueDelete:
         assert routing.queue(V, "q") is None
 
     def test_that_crashes_meanwhile(self, meta, routing, client, ask_all):
-        """A queue that crashes during its deletion is deleted all the same; the next declare creates another."""
+        """A queue that crashes while it is being deleted is deleted all the same, and the next declare creates another
+        one.
+        """
         row, _ = meta.queue("q")
         client.ask(row.address, ("hold",), WAIT)
         client.tell(meta.address, ("delete_queue", V, "q", False, False, MINE))
@@ -275,7 +277,9 @@ class TestQueueGone:
         assert meta.ask("queue_gone", V, "absent", "id") is None
 
     def test_of_a_process_that_has_crashed_says_nothing_of_the_next_process(self):
-        """Both end by themselves. The supervisor killed the second one, before it had answered those who asked it."""
+        """When a queue's crashed process has asked to end the queue, its next process is not ended by that request.
+        Both had asked to end by themselves, and the supervisor once killed the second before it had answered its asks.
+        """
         changing = SimpleNamespace(leaving={}, note=lambda command: asyncio.sleep(0))
         queues = SimpleNamespace(
             _changing=changing, _deletion_of=lambda *_: None, _is_restarted=lambda *_: False, _deleted_by={}
@@ -299,7 +303,7 @@ class TestAtTheSameTime:
         assert len({row.queue_id for row, _ in answers}) == 1
 
     def test_a_slow_deletion_holds_up_its_own_name_alone(self, meta, routing, client, ask_all):
-        """While a queue is slow to end, only requests for its own name wait."""
+        """While a queue is slow to end, requests for other names are served, and requests for its own name wait."""
         slow, _ = meta.queue("slow")
         client.ask(slow.address, ("hold",), WAIT)
         client.tell(meta.address, meta.delete_message("slow"))
@@ -342,7 +346,9 @@ class TestExclusiveQueues:
         assert meta.ask("delete_exclusive", MINE) is None
 
     def test_one_that_is_slow_does_not_keep_the_others(self, meta, routing, client, eventually):
-        """The exclusive queues of a connection are deleted at the same time."""
+        """The exclusive queues of a connection are deleted at the same time, so one that is slow does not delay the
+        others.
+        """
         row, _ = meta.queue("a", owner=MINE)
         meta.queue("b", owner=MINE)
         client.ask(row.address, ("hold",), WAIT)

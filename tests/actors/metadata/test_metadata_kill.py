@@ -1,5 +1,5 @@
-"""kill -9 while clients declare, bind and delete: what was answered holds afterwards, and what was not may hold or not
-(QS-40, QS-41, AB-73).
+"""kill -9 while clients declare, bind and delete: every change that was answered is there afterwards; one that was not
+answered may be there or not (QS-40, QS-41, AB-73).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from warren.settings import Settings
 
 KILLS = 6
 CLIENTS = 3
-NAMES = 6  # a client uses so many, again and again
+NAMES = 6  # so few names that clients use each many times
 
 BROKER = """
 import sys, time
@@ -33,9 +33,10 @@ time.sleep(60)
 
 
 class Client:
-    """Declares and deletes under names of its own.
+    """A client that declares and deletes under names of its own.
 
-    `known` maps a thing to whether it exists, as answered; a thing whose request was not answered is missing.
+    `known` says for each thing whether it exists, by the latest answer; a thing whose request was not answered is
+    missing.
     """
 
     def __init__(self, number: int) -> None:
@@ -78,7 +79,7 @@ class Client:
             )
 
     def request(self, things: dict, method, *arguments, **options) -> None:
-        """Call `method`, and note in `known` what holds once it was answered."""
+        """Call `method`, and note in `known` what is true after its answer."""
         for thing in things:
             self.known.pop(thing, None)
         method(*arguments, **options)
@@ -121,7 +122,7 @@ def test_what_was_answered_is_there_after_kill_9(tmp_path):
         for client in clients:
             wrong = {thing: is_there for thing, is_there in client.known.items() if (thing in found) != is_there}
             assert not wrong, f"after kill {number + 1}"
-            # A request that was not answered may have been done or not: look.
+            # A request that was not answered may have been carried out or not, so look.
             for kind in ("queue", "exchange"):
                 client.known.update({(kind, name): (kind, name) in found for name in client.names})
             client.known.update(

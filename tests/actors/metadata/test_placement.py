@@ -1,4 +1,4 @@
-"""Which nodes should have a replica: the table of RabbitMQ's suite `dynamic_ha`, and what must hold for any nodes."""
+"""Which nodes should have a replica: a table from RabbitMQ's suite `dynamic_ha`, and laws that hold for any nodes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def test_the_mode_of_a_policy():
 @pytest.mark.parametrize(
     ("mode", "master", "mirrors", "synced", "running", "chosen"),
     [
-        # all: adds what runs
+        # all: adds the nodes that run
         (ALL, "a", "", "", "abc", "abc"),
         (ALL, "a", "c", "", "abc", "acb"),
-        # nodes: adds, and leaves out what does not run
+        # nodes: adds the listed nodes, except those that do not run
         (listed("a", "b", "c"), "a", "", "", "abcd", "abc"),
         (listed("a", "b", "c", "d"), "a", "bc", "", "abc", "abc"),
         (listed("a", "b", "c"), "a", "bd", "", "abcd", "abc"),
         (listed("c", "b"), "b", "c", "c", "abc", "bc"),
-        # nodes: nobody on the list runs
+        # nodes: no node on the list runs
         (listed("x", "y"), "a", "b", "b", "abc", "a"),
         # nodes: a master that is not on the list stays while no mirror has everything
         (listed("b", "c"), "a", "bc", "", "abcd", "abc"),
@@ -43,7 +43,7 @@ def test_the_mode_of_a_policy():
         # nodes: the first node of the list that has everything takes over
         (listed("b", "c"), "a", "bc", "c", "abc", "cb"),
         (listed("c", "b"), "a", "bc", "bc", "abc", "cb"),
-        # nodes: none on the list has everything, so the oldest other one that has takes over meanwhile
+        # nodes: no listed node has everything, so the oldest other node that has takes over meanwhile
         (listed("c", "d"), "a", "eb", "be", "abcde", "ecd"),
         # exactly: keeps, adds and trims
         (EXACTLY[3], "a", "bc", "b", "abcd", "abc"),
@@ -58,7 +58,8 @@ def test_choices_of_nodes(mode, master, mirrors, synced, running, chosen):
     if mode.mode == "nodes":
         assert "".join(found) == chosen
     else:
-        # The order of nodes without a replica is that of the queue.
+        # The order of nodes that have no replica yet follows from the queue's id, so only the others are compared in
+        # order.
         kept = 1 + sum(node in running for node in mirrors)
         assert "".join(found[:kept]) == chosen[:kept] and sorted(found) == sorted(chosen)
 

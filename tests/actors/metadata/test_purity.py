@@ -1,7 +1,7 @@
-"""`apply` only computes: neither it nor what it calls has a clock, random numbers, I/O, a process or anything to wait
-for, so states that apply the same commands stay equal.
+"""`apply` only computes: nothing it calls uses a clock, random numbers, I/O or a process, so that states which apply
+the same commands stay equal.
 
-The modules of `state` are read, and those of warren that they import, and so on.
+The test reads the modules of `state`, and all modules of warren that they import.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import warren.actors.metadata.state as room
 
 STATE = Path(room.__path__[0])
 ROOT = STATE.parents[2]
-#: The modules of the standard library and of others that a state may use. All but the last three only compute.
+#: The modules of other packages that a state may use. All but the last three only compute.
 ALLOWED = {
     "__future__",
     *("base64", "bisect", "collections", "collections.abc", "contextlib", "copy", "dataclasses", "decimal", "enum"),
@@ -23,16 +23,16 @@ ALLOWED = {
     "sys",  # `sys.maxsize`
     "logging",  # a pattern that takes too long to match, and a decorator that fails, are logged
 }
-#: The rooms that a state may use. `runtime` and `store` are not among them.
+#: The packages of warren that a state may use. `runtime` and `store` are not among them.
 ROOMS = {"actors", "amqp", "definitions", "routing"}
-#: The modules at the root that it may use. With very many entries a `PartedTable` has another order in every process:
-#: no command may depend on the order of its bindings.
+#: The modules at the root that it may use. A large `PartedTable` has another order in each process, so no command may
+#: depend on the order of its bindings.
 MODULES = {"parted_table.py", "seams.py"}
 CLOCKS = {"now", "today", "utcnow"}
 
 
 def nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a module without what only the type checker reads."""
+    """The nodes of a module's syntax tree, without those that only the type checker reads."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             continue
@@ -47,7 +47,7 @@ def file_of(module: Path) -> Path | None:
 
 
 def imported(path: Path, tree: ast.AST) -> tuple[set[str], set[Path]]:
-    """The modules of others that a file imports, and the files of warren."""
+    """The modules of other packages that a file imports, and the files of warren that it imports."""
     others: set[str] = set()
     own: set[Path] = set()
     for node in nodes(tree):
@@ -63,7 +63,7 @@ def imported(path: Path, tree: ast.AST) -> tuple[set[str], set[Path]]:
 
 
 def reachable() -> dict[Path, ast.AST]:
-    """The modules of the state, and all that they reach by imports, from the root of warren."""
+    """The modules of the state, and all that they reach by imports, by their path from the root of warren."""
     trees: dict[Path, ast.AST] = {}
     waiting = sorted(STATE.glob("*.py"))
     while waiting:

@@ -1,4 +1,6 @@
-"""`apply`: what each command does to the state, and when it is refused (AB-64 to AB-66, AB-73, AB-77, AB-82 on)."""
+"""`apply`: what each command changes in the state, and when it is refused (AB-64 to AB-66, AB-73, AB-77, AB-82 and
+later).
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ def declare(state: State, *rows: QueueRow | ExchangeRow) -> None:
 
 
 def refused(state: State, command, code: int, text: str = "") -> None:
-    """The command is refused, and changes nothing."""
+    """Assert that the command is refused and changes nothing."""
     before = repr(contents(state))
     with pytest.raises(AmqpError) as caught:
         apply(state, command)
@@ -198,7 +200,9 @@ class TestQueues:
         assert apply(state, DeleteQueue(V, "q", "2", True)) == NOTHING
 
     def test_one_whose_row_is_gone_is_ended_all_the_same(self, state):
-        """A queue that crashes while it ends has deleted its row already, and must not be restarted (AB-63)."""
+        """A queue that crashes while it is being deleted has its row removed already. Its processes are ended all the
+        same, so that it is not restarted (AB-63).
+        """
         assert apply(state, DeleteQueue(V, "q", "1", False)) == Applied([], [EndQueue(V, "1")])
 
     def test_one_that_has_ended_need_not_be_ended(self, state):
@@ -236,7 +240,9 @@ class TestQueues:
         assert state.queue(V, "q") == again
 
     def test_an_ended_connection_declares_no_exclusive_queue(self, state, monkeypatch):
-        """Nobody would delete it. The ids of the last connections are remembered, of older ones no more (AB-84)."""
+        """A declare of an exclusive queue for a connection that has ended is refused, because nothing would delete the
+        queue. The ids of the latest ended connections are remembered (AB-84).
+        """
         monkeypatch.setattr(state_module, "ENDED_REMEMBERED", 2)
         for connection in (MINE, "b", "c"):
             assert apply(state, EndConnection(connection)) == NOTHING
@@ -286,7 +292,9 @@ class TestBindings:
 
 
 def test_asking_what_a_command_would_add_changes_nothing(state):
-    """The log asks before the commit. Commands that add nothing are answered with None."""
+    """The log asks for what a command would add before its commit, which changes nothing; for a command that adds
+    nothing the answer is None.
+    """
     declare(state, exchange(), queue())
     before = repr(contents(state))
     assert additions(state, CreateVhost("other")) == [VhostAdded("other")]

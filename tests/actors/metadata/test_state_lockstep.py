@@ -1,7 +1,7 @@
 """States that apply the same commands stay equal, also one that was made in the middle from the stored rows of another.
 
-A copy on another node, or a node that starts from a snapshot, must find what the first one found: the same changes, the
-same effects and the same refusals, with their texts.
+A node that starts from a snapshot, and a copy on another node, must get the same changes, effects and refusals, with
+their texts, as the first one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from warren.routing.shards import new_shards, shard_name
 from warren.routing.vhost_rows import DEFAULT_EXCHANGES
 from warren.store.data_dir.metadata_store import TABLES, Row
 
-# Few names, so that commands meet what others left.
+# There are few names, so that commands meet what earlier ones left.
 VHOSTS = st.sampled_from(("/",) * 9 + ("other",))
 NAMES = st.sampled_from(("a", "a", "a", "b", "b", "b", "a_0"))
 SOURCES = st.sampled_from(("a", "a", "b", "b", "amq.topic", ""))
@@ -164,9 +164,10 @@ SEQUENCES = st.tuples(
 
 
 def outcome(state: State, command) -> object:
-    """What became of the command, with the types of changes and effects, which tuples do not compare.
+    """The outcome of the command, with the types of changes and effects, because equal tuples of different types
+    compare as equal.
 
-    The bindings that go with one end go in any order, because a store returns them in its own.
+    The bindings that go with one end may be in any order, because a store returns them in its own.
     """
     try:
         changes, effects = apply(state, command)
@@ -178,7 +179,7 @@ def outcome(state: State, command) -> object:
 
 
 def snapshot(state: State) -> dict[str, list[Row]]:
-    """The tables of a store that has all rows of the state, the transient ones as well."""
+    """The rows of the state, transient ones included, as the tables of a store."""
     system = {name for name, _, _ in DEFAULT_EXCHANGES}
     changes: list[object] = [VhostAdded(name) for name in state.vhosts]
     changes += [RecordPut(record) for record in state.definitions.all()]
@@ -204,7 +205,7 @@ def restored(state: State) -> State:
 
 
 def contents(state: State) -> object:
-    """The rows in any order: a store returns them in its own."""
+    """All rows, in a comparable order, because a store returns them in its own."""
     return (
         {
             rows.vhost: (
@@ -224,7 +225,9 @@ def contents(state: State) -> object:
 @given(commands=SEQUENCES, cut=st.integers(5, 69))
 @settings(max_examples=150, deadline=None)
 def test_states_that_apply_the_same_commands_stay_equal(commands, cut):
-    """Two states in lockstep, and from some command on a third, made from the stored rows of the first."""
+    """Two states that apply the same commands stay equal, and so does a third, which is made in the middle from the
+    stored rows of the first.
+    """
     first, second = State(), State()
     for state in (first, second):
         apply(state, CreateVhost("/"))
@@ -244,7 +247,7 @@ def test_states_that_apply_the_same_commands_stay_equal(commands, cut):
 @given(commands=SEQUENCES)
 @settings(max_examples=100, deadline=None)
 def test_what_a_command_would_add_is_what_it_adds(commands):
-    """The log writes to the disk what `additions` returns, and applies the command afterwards."""
+    """`additions` returns what the command adds: the log writes that to the disk before it applies the command."""
     state = State()
     apply(state, CreateVhost("/"))
     for command in commands:
@@ -268,7 +271,9 @@ def test_what_a_command_would_add_is_what_it_adds(commands):
 @given(commands=SEQUENCES)
 @settings(max_examples=100, deadline=None)
 def test_no_binding_outlives_its_ends(commands):
-    """Each binding has its ends and is found from both, each durable one has durable ends, each owner a queue."""
+    """Each binding has its ends and is found from both, each durable binding has durable ends, and each owner has a
+    queue.
+    """
     state = State()
     apply(state, CreateVhost("/"))
     for command in commands:

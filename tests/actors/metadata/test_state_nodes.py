@@ -29,7 +29,7 @@ def run(node: Node, incarnation: str) -> Node:
 
 @pytest.fixture
 def state():
-    """Two nodes run; each is the home of a durable, a transient and an exclusive queue."""
+    """A state with two nodes that run; each is the home of a durable, a transient and an exclusive queue."""
     state = State()
     apply(state, CreateVhost("/"))
     for node in (A, B):
@@ -113,7 +113,9 @@ def test_a_removed_node_takes_the_queues_whose_home_it_was(state):
 
 
 def test_trims_name_what_they_remove(state):
-    """Nodes that were started at different times find rows in different orders, so the command lists what to remove."""
+    """A command that trims rows lists them, because nodes that were started at different times find rows in different
+    orders.
+    """
     apply(state, DeclareExchange(ExchangeRow("/", "x", "direct")))
     bindings = [Binding.of("x", "queue", "durable-a", key, NO_ARGUMENTS) for key in "kl"]
     for binding in bindings:

@@ -1,4 +1,4 @@
-"""Credit along socket, connection, channel and queue: where each one stops, how all go on, and how many messages a
+"""Credit along socket, connection, channel and queue: where each of them stops, how all go on, and how many messages a
 mailbox may have (flow-control section 15).
 """
 
@@ -55,8 +55,8 @@ def opened(stage, **options):
 
 @pytest.mark.parametrize("at_once", [1, 7, 399, 400, 1000])
 def test_a_reader_stops_with_exactly_its_credit_handed_over(stage, monkeypatch, at_once):
-    """FC-4, FC-24, FC-29, pair_boundaries: 400 publishes are handed over in order, however they arrive, and not one
-    more.
+    """A connection hands over exactly the 400 publishes of its credit, in order, however they arrive (pair_boundaries:
+    FC-4, FC-24, FC-29).
     """
     monkeypatch.setattr("warren.actors.connection.channels.Channel", FrozenChannel)
     client = opened(stage)
@@ -79,7 +79,9 @@ def test_a_reader_stops_with_exactly_its_credit_handed_over(stage, monkeypatch, 
 
 
 def test_a_grant_follows_exactly_every_m_taken(stage):
-    """FC-5, FC-6, FC-11, pair_boundaries: whatever the batches; no grant is sent once a queue is exhausted."""
+    """A channel grants M credits exactly after each M publishes that it has taken, however they were batched, and none
+    while a queue gives it no credit (pair_boundaries: FC-5, FC-6, FC-11).
+    """
     stage.queue(process=Stub)
     channel = stage.channel()
     granted = 0
@@ -102,7 +104,9 @@ def test_a_grant_follows_exactly_every_m_taken(stage):
 
 
 def test_a_chain_that_filled_up_empties_when_its_end_opens(stage):
-    """FC-8, FC-14, FC-59, cascade: from the queue back to the socket, without a timer; nothing is lost or reordered."""
+    """When a full queue grants credit again, everything up to the socket goes on without a timer, and nothing is lost
+    or reordered (cascade: FC-8, FC-14, FC-59).
+    """
     queue, client = stage.queue(process=Valve), opened(stage)
     books = Books(stage)
     timers = len(stage.base.timers)
@@ -118,8 +122,8 @@ def test_a_chain_that_filled_up_empties_when_its_end_opens(stage):
 
 
 def test_one_exhausted_queue_is_enough_and_both_must_grant(stage):
-    """FC-9, bump_partial: a grant of one of two exhausted queues does not unblock, nor does too small a grant of the
-    other.
+    """A channel stays blocked while one of two queues gives it no credit, also after a grant that is too small
+    (bump_partial: FC-9).
     """
     one, other, channel = stage.queue("one", process=Valve), stage.queue("other", process=Valve), stage.channel()
     for name in ("one", "other"):
@@ -140,7 +144,9 @@ def test_one_exhausted_queue_is_enough_and_both_must_grant(stage):
 
 
 def test_a_channel_that_waits_for_metadata_holds_what_its_credit_allows(stage):
-    """FC-59, FC-60: publishes behind a declare that takes long."""
+    """While a channel waits for Metadata to answer a declare, its mailbox holds no more publishes than its credit
+    allows (FC-59, FC-60).
+    """
     client = opened(stage)
     Books(stage)
     client.send(1, QueueDeclare(queue="slow"))
@@ -152,7 +158,9 @@ def test_a_channel_that_waits_for_metadata_holds_what_its_credit_allows(stage):
 
 
 def test_a_refused_method_lets_a_blocked_connection_go_on(stage):
-    """FC-5, AB-54: publishes behind it are dropped and their credit returned, and the client's close-ok is read."""
+    """When a method is refused, the publishes behind it are dropped and their credit is returned, so a blocked
+    connection goes on and reads the client's close-ok (FC-5, AB-54).
+    """
     client = opened(stage)
     stage.actor(stage.metadata).answers["declare_queue"] = None
     client.send(1, QueueDeclare(queue="slow"))
@@ -168,8 +176,8 @@ def test_a_refused_method_lets_a_blocked_connection_go_on(stage):
 
 
 def test_a_client_that_does_not_read_stops_its_queue_after_two_hundred(stage):
-    """FC-32, FC-35, slow_reader: deliveries of each queue and bytes for its socket are bounded; other clients are
-    served.
+    """A client that does not read stops its queue after 200 deliveries, and the bytes for its socket are bounded; other
+    clients are served (slow_reader: FC-32, FC-35).
     """
     queues = [stage.queue(name) for name in ("a", "b")]
     slow, other = opened(stage), opened(stage)
@@ -206,7 +214,9 @@ def test_a_client_that_does_not_read_stops_its_queue_after_two_hundred(stage):
 
 
 def test_acks_and_gets_pass_a_queue_that_is_blocked(stage):
-    """FC-13, FC-31, acks_pass: a queue that gets no credit from its store serves consumers; only publishers wait."""
+    """A queue that gets no credit from its store still serves consumers and gets; only publishers wait (acks_pass:
+    FC-13, FC-31).
+    """
     queue, publisher, consumer = stage.queue(), opened(stage), opened(stage)
     queue.actor.channels.credit.spend("store", I)
     publisher.publish(1, numbered(3000))
@@ -231,7 +241,9 @@ def test_acks_and_gets_pass_a_queue_that_is_blocked(stage):
 
 
 def test_a_connection_that_only_consumes_is_never_blocked(stage):
-    """FC-24, consumer_only: whatever else is blocked, methods without content pass."""
+    """A connection that only consumes is never blocked, because methods without content always pass (consumer_only:
+    FC-24).
+    """
     stage.queue()
     client = opened(stage)
     client.actor.credit.spend("exhausted", I)
@@ -242,7 +254,9 @@ def test_a_connection_that_only_consumes_is_never_blocked(stage):
 
 
 def test_flow_sends_nothing_to_the_client(stage):
-    """FC-27, no_blocked_frame: although the client announced the capability. An alarm on top of it is announced."""
+    """Missing credit sends the client nothing, although it announced the capability `connection.blocked`; an alarm on
+    top of it does (no_blocked_frame: FC-27).
+    """
     stage.queue(process=Valve)
     client = opened(stage)
     client.publish(1, numbered(2000))
@@ -258,9 +272,9 @@ def test_flow_sends_nothing_to_the_client(stage):
 
 @pytest.mark.parametrize("end", [CRASHED, DELETED])
 def test_the_death_of_the_exhausted_queue_frees_the_connection(stage, end):
-    """FC-53, FC-55, peer_death: at once.
+    """The end of a queue that gave no credit unblocks the connection at once (peer_death: FC-53, FC-55).
 
-    The next queue of the name has full credit; grants of the dead one are ignored.
+    The next queue of the name has full credit, and grants of the dead one are ignored.
     """
     queue, client = stage.queue(process=Valve), opened(stage)
     client.publish(1, numbered(2000))
@@ -279,7 +293,9 @@ def test_the_death_of_the_exhausted_queue_frees_the_connection(stage, end):
 
 
 def test_the_death_of_the_exhausted_channel_frees_the_connection(stage, monkeypatch):
-    """FC-23, FC-54: the connection's other channel gets what waited behind."""
+    """The end of a channel that gave no credit unblocks the connection, and the input that waits for its other channel
+    is handled (FC-23, FC-54).
+    """
     monkeypatch.setattr("warren.actors.connection.channels.Channel", FrozenChannel)
     client = opened(stage)
     client.send(2, ChannelOpen())
@@ -298,8 +314,8 @@ def test_the_death_of_the_exhausted_channel_frees_the_connection(stage, monkeypa
 
 
 def test_a_short_block_stays_visible_for_its_hold_time(stage):
-    """FC-41 to FC-43, flow_hold: for 1 s on channel and queue from the block's start, for 5 s on the connection from
-    its end.
+    """A short block is shown for 1 s from its start on channel and queue, and for 5 s from its end on the connection
+    (flow_hold: FC-41 to FC-43).
     """
     ahead = [0.0]
     now = stage.base.now
@@ -338,7 +354,9 @@ def test_a_short_block_stays_visible_for_its_hold_time(stage):
 @given(st.integers(0, 1 << 30), st.sampled_from([(400, 200), (10, 3), (5, 5), (1, 1)]))
 @settings(max_examples=12, deadline=None)
 def test_credit_is_neither_lost_nor_made(seed, pair):
-    """FC-12, FC-15, invariant: after every turn, under any schedule, through crashes, restarts and closed channels."""
+    """After every turn, under any schedule, through crashes, restarts and closed channels, the credit of each relation
+    adds up (invariant: FC-12, FC-15).
+    """
     rng = random.Random(seed)
     with Stage(credit_flow_default_credit=pair) as stage:
         books = Books(stage)

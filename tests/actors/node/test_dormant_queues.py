@@ -1,4 +1,4 @@
-"""Durable queues without a message, after a restart: they have no process until somebody needs one."""
+"""After a restart, durable queues without a message are dormant: they have no process until one is needed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def ask(node, message, name="q"):
 
 @pytest.fixture(params=["killed", "stopped"])
 def end(request):
-    """How a node ends."""
+    """The ways in which a node ends."""
     return DurableNode.drop if request.param == "killed" else DurableNode.stop
 
 
 def test_an_empty_queue_is_dormant_until_it_is_needed(tmp_path, end):
-    """It counts as running, and answers the first question like any queue; the others stay dormant."""
+    """An empty queue counts as running, and answers the first request like any queue; the other queues stay dormant."""
     with DurableNode(tmp_path) as node:
         declare(node, "q")
         declare(node, "other")
@@ -49,7 +49,7 @@ def test_an_empty_queue_is_dormant_until_it_is_needed(tmp_path, end):
 
 
 def test_a_dormant_queue_stays_dormant_over_several_starts(tmp_path, end):
-    """A node may start and end any number of times before somebody needs the queue."""
+    """A queue stays dormant over any number of starts, as long as nothing needs it."""
     with DurableNode(tmp_path) as node:
         declare(node, "q")
         end(node)
@@ -62,7 +62,7 @@ def test_a_dormant_queue_stays_dormant_over_several_starts(tmp_path, end):
 
 
 def test_a_queue_that_expires_has_its_process(tmp_path, end, eventually):
-    """Its timer runs from the restart on."""
+    """A queue with `x-expires` gets its process at the start, because its timer must run."""
     with DurableNode(tmp_path) as node:
         declare(node, "q", x_expires=300_000)
         declare(node, "soon", x_expires=1)
@@ -82,7 +82,7 @@ def test_a_listing_has_the_counts_of_dormant_queues(tmp_path, end):
 
 
 def test_a_dormant_queue_can_be_deleted(tmp_path, end):
-    """It is gone after the next start as well."""
+    """A dormant queue can be deleted, and does not come back at the next start."""
     with DurableNode(tmp_path) as node:
         declare(node, "q")
         end(node)

@@ -48,7 +48,9 @@ def test_a_created_vhost_outlives_the_node(tmp_path):
 
 
 def test_a_deleted_vhost_leaves_no_row(tmp_path):
-    """AB-170: when the deletion is answered nothing of it is on the disk; the other one's rows stay."""
+    """When the deletion of a virtual host is answered, none of its rows is on the disk, and those of others are
+    (AB-170).
+    """
     with DurableNode(tmp_path) as node:
         fill(node, "/")
         before = node.durable()
@@ -82,7 +84,9 @@ def test_one_created_anew_inherits_nothing(tmp_path):
 
 
 def test_declares_under_way_are_taken_back(tmp_path):
-    """A declare whose commit runs while the vhost is deleted is refused; a new vhost of that name does not have it."""
+    """A declare whose commit runs while its virtual host is deleted is refused, and a new virtual host of that name
+    does not have it.
+    """
     with DurableNode(tmp_path) as node:
         for number in range(10):
             node.ask_node("operate", "add_vhost", {"name": T})
@@ -109,6 +113,6 @@ def test_deleting_an_unknown_one_is_an_error(tmp_path):
 
 
 def test_a_start_takes_as_long_as_it_takes(tmp_path, monkeypatch):
-    """QS-41: a long recovery has no time limit, because giving up would not make the next one shorter."""
+    """A recovery has no time limit, because to give up would not make the next one shorter (QS-41)."""
     monkeypatch.setattr("warren.running_node.CALL_TIMEOUT", 0.0)
     RunningNode(Settings(port=0, data_dir=str(tmp_path))).stop()

@@ -1,4 +1,4 @@
-"""What a sample of flow control has, from the statistics of the node's processes (SP-99)."""
+"""The content of a sample of flow control, which is made from the statistics of the node's processes (SP-99)."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_sample_has_the_differences():
     assert [sample[name] for name in ("published", "confirmed", "delivered", "acked")] == [10, 9, 5, 4]
     assert (sample["ready"], sample["unacked"], sample["objects"]) == (40, 0, [])
     samples.read("queue", "q1", queue(counts=counts(publish=107, deliver=2), messages_ready=45, blocked_seconds=0.25))
-    # A queue that is new counts from its beginning.
+    # A new queue is counted from its beginning.
     samples.read("queue", "q2", queue("new", counts=counts(publish=3), messages_unacknowledged=3))
     sample = samples.sample(node(counts=counts(publish=120, deliver=52, get_no_ack=3, ack=4, confirm=9)))
     assert [sample[name] for name in ("published", "confirmed", "ready", "unacked")] == [10, 0, 45, 3]
@@ -92,7 +92,7 @@ def test_connections_with_one_cause_are_one_verdict():
         ("client", "the client of connection a -> b", 1, 1.0),
     ]
     assert verdicts[0]["evidence"] == "blocked channel 1 for 80% of 5 s"
-    # A verdict ends when its process is read again and is not blocked, or has ended.
+    # A process that was blocked is no longer named when it is read again and not blocked, or has ended.
     samples.read("connection", "c1", connection())
     samples.read("connection", "c3", connection())
     samples.end("c2")

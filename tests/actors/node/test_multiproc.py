@@ -1,7 +1,7 @@
-"""The same Queue and Channel classes on Thespian's own system bases, each in an operating-system process.
+"""Queue and Channel work on Thespian's own system bases, where each is an operating-system process.
 
-The test's `Office` is their parent, and stands for the connection and Metadata. Everything that they are started with
-(context, routing table, settings) and every message has to pickle.
+The test's `Office` is their parent, and stands for the connection and Metadata. All that they are started with
+(context, routing table, settings) and every message must be picklable.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PERSISTENT = b"\x10\x00\x02"
 
 
 class Office(Process):
-    """Stands for connection, Metadata and parent.
+    """Stands for the connection, Metadata and the parent.
 
     Answers `until` when the client would have received so many method frames.
     """
@@ -147,7 +147,9 @@ def say(*methods: Any) -> list[tuple[Any, ...]]:
 
 
 def test_publish_deliver_ack_confirm(system):
-    """AB-111, AB-119, AB-129, AB-53: all that a client does, then an orderly close that leaves the queue empty."""
+    """A client publishes, consumes, acknowledges and gets confirms, and an orderly close leaves the queue empty
+    (AB-111, AB-119, AB-129, AB-53).
+    """
     office = system.createActor(Office)
     ask(system, office, "begin")
     system.tell(
@@ -199,7 +201,7 @@ def test_publish_deliver_ack_confirm(system):
 
 
 def test_the_crash_of_a_queue_reaches_its_consumers(system):
-    """AB-126, FC-57: through monitors, because no parent notifies anybody."""
+    """The crash of a queue reaches its consumers by monitors, because no parent notifies them (AB-126, FC-57)."""
     office = system.createActor(Office)
     ask(system, office, "begin")
     system.tell(office, ("say", say(ChannelOpen(), BasicConsume(queue="q", consumer_tag="t"))))

@@ -1,7 +1,7 @@
-"""A virtual host with its queue, journal and message stores on Thespian's own system bases (design section 2).
+"""A virtual host with its queue, journal and message stores works on Thespian's own system bases (design section 2).
 
-Each process is an operating-system process. The test's `Office` is their parent, and stands for channel, Metadata and
-memory monitor. Everything that they are started with, the disk included, and every message has to pickle.
+Each is an operating-system process. The test's `Office` is their parent, and stands for channel, Metadata and memory
+monitor. All that they are started with, the disk included, and every message must be picklable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Office(Process):
         self.bodies: list[bytes] = []
         self.tags: list[int] = []
         self.asker: Any = None
-        #: Who waits for the queue that it has crashed to run again.
+        #: Who waits until the queue that it made crash runs again.
         self.waiting: Any = None
 
     async def on_begin(self, sender: Any, root: str, rows: list[QueueRow]) -> list[QueueRow]:
@@ -99,7 +99,7 @@ class Office(Process):
         return None if delivery is None else content_body(delivery[3][0])
 
     def on_crash_queue(self, sender: Any) -> None:
-        """Answered when it runs again."""
+        """Make the queue crash; answered when it runs again."""
         self.waiting = sender
         self.send(self.queue, ("no such message",))
 
@@ -122,7 +122,7 @@ class Office(Process):
         return True
 
     def on_unknown(self, sender: Any, message: Any) -> None:
-        """Ignores grants of credit, and messages to Metadata."""
+        """Ignored: grants of credit, and messages to Metadata."""
 
 
 def ask(system: ActorSystem, address: Any, *message: Any) -> Any:
@@ -138,7 +138,7 @@ def system(request, running_stock_system):
 
 
 def test_confirm_crash_page_consume_and_start_again(system, tmp_path):
-    """QS-17, QS-37, QS-39: small and large bodies, through a crash of the queue alone and an orderly stop."""
+    """Small and large bodies survive a crash of the queue alone and an orderly stop (QS-17, QS-37, QS-39)."""
     small = [b"%d" % number for number in range(100)]
     large = [b"%d:" % number + b"x" * 10_000 for number in range(20)]
     office = system.createActor(Office)

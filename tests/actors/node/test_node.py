@@ -1,4 +1,4 @@
-"""A whole node: it starts, lists, raises alarms and stops. The client is pika."""
+"""A whole node starts, lists, raises alarms and stops. The client is pika."""
 
 from __future__ import annotations
 
@@ -114,7 +114,9 @@ class TestList:
         assert [(row["name"], "messages" in row) for row in ask(kind)] == ([("q", False)] if kind == "queues" else [])
 
     def test_queues_that_have_nothing_to_do_are_listed_without_a_turn(self, ask, connection, base):
-        """Ten thousand questions would be ten thousand turns, each beside one of every busy client."""
+        """Queues without work are listed from what is known of them, because to ask ten thousand queues would be ten
+        thousand turns, each beside those of busy clients.
+        """
         channel = connection.channel()
         channel.queue_declare("q")
         channel.queue_declare("other")
@@ -130,7 +132,9 @@ class TestList:
         assert not queues.intersection(chain.from_iterable(feed.take(100)[0]))
 
     def test_a_queue_that_has_a_message_to_handle_is_asked_behind_it(self, ask, connection, base):
-        """So a listing has the effect of everything that was sent to a queue before it."""
+        """A queue with messages in its mailbox is asked, so that a listing shows the effect of everything that was sent
+        to the queue before.
+        """
         channel = connection.channel()
         channel.queue_declare("q")
         channel.confirm_delivery()

@@ -1,4 +1,4 @@
-"""The registry of operations: which requests it lets through, and what it answers to the others."""
+"""The registry of operations: which requests it accepts, and how it answers the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warren.actors.node.operations.registry import OperationError, Operator, ope
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    """A registry of this test's own."""
+    """An empty registry for this test."""
     monkeypatch.setattr(registry, "OPERATIONS", {})
     operation()(paint)
     operation(while_booting=True)(look)
@@ -70,7 +70,9 @@ def test_a_request_that_does_not_fit_is_refused(name, arguments, kind, text):
 
 @pytest.mark.parametrize("state", ["starting", "stopped"])
 def test_most_operations_wait_for_the_start(state):
-    """CM-21."""
+    """While the node is starting, operations that need the app are refused with a text that names `await_startup`
+    (CM-21).
+    """
     assert run("look", {}, state) is True
     with pytest.raises(OperationError, match="app to be running") as refusal:
         perform(None, "paint", {"name": "door"}, state)

@@ -1,4 +1,4 @@
-"""Queues that crash, end and are forgotten (AB-63)."""
+"""Queues that crash, end by themselves, or are deleted (AB-63)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_queue_that_crashes_after_it_left_the_table_does_not_come_back(client,
 def test_a_queue_that_crashes_while_it_leaves_does_not_come_back(
     client, metadata, supervisor, declare, routing, eventually
 ):
-    """Its process asked Metadata to take it out of the table, and crashed before it ended."""
+    """A queue that crashes after it has asked Metadata to remove its row, and before it has ended, is not restarted."""
     row, _ = declare()
     crash(client, row)
     eventually(lambda: routing.queue(V, "q").address != row.address)
@@ -115,7 +115,9 @@ def test_a_queue_that_crashes_while_it_leaves_does_not_come_back(
 
 @pytest.mark.parametrize("start", [("start_queue",), ("start_replica", True)])
 def test_no_queue_starts_while_the_virtual_host_stops(client, supervisor, start):
-    """Nobody would end it in order. A full disk delays a stop, so other nodes have time to send queues here."""
+    """While a virtual host stops, no queue is started, because none would be stopped in order. A full disk delays a
+    stop, so other nodes have time to send messages to dormant queues.
+    """
     client.ask(supervisor.myAddress, ("terminate",), WAIT)
     name, *more = start
     with pytest.raises(VhostEnds, match="vhost '/' stops on this node"):
@@ -124,7 +126,9 @@ def test_no_queue_starts_while_the_virtual_host_stops(client, supervisor, start)
 
 
 def test_a_queue_is_forgotten_after_the_journal_has_ended(tmp_path):
-    """A deletion may arrive while the virtual host stops. The next start removes the files."""
+    """A deletion that arrives while the virtual host stops, when the journal has ended, is answered, and the next start
+    removes the files.
+    """
     with DurableNode(tmp_path) as node:
         row, _ = node.meta.ask("declare_queue", V, "q", True, None, False, Table(), "c")
         (supervisor,) = [

@@ -40,7 +40,7 @@ def has_lease(stage: Stage, queue: Any) -> Callable[[], bool]:
 
 
 def many_queues_of_one_group(stage: Stage, count: int) -> Callable[[], None]:
-    """A new clock serves nobody for 100 ms, so the queues are served together after that."""
+    """Many queues ask a new clock, which serves them together after its first 100 ms."""
     pacer, queues = a_pacer(stage), [stage.create(Stub) for _ in range(count)]
 
     def act() -> None:
@@ -106,7 +106,9 @@ def test_clocks_that_nobody_uses_are_forgotten(stage: Stage, monkeypatch: pytest
 
 
 def test_a_clock_whose_timer_runs_is_not_forgotten(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that no longer holds a clock keeps it for 100 ms when slots come back, however old its latest slot is."""
+    """A node that no longer holds a clock keeps it until 100 ms after slots have come back, however old its latest slot
+    is.
+    """
     address, one, other = a_pacer(stage), stage.create(Stub), stage.create(Stub)
     monkeypatch.setattr(shared_clock, "CLOCK_KEPT", -SECOND)
     ask(stage, address, one, "one")

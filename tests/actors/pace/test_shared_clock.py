@@ -41,7 +41,7 @@ def test_a_new_clock_begins_behind_the_leases_of_the_one_before():
 
 
 def test_a_slow_clock_serves_those_that_wait_in_order():
-    """One message in ten seconds: each queue gets one slot, in the order of the requests."""
+    """A clock with one slot in ten seconds gives each queue one slot, in the order of the requests."""
     clock, slow = SharedClock(0), Pace(10 * SECOND, 0, 0)
     served, now = [], 60 * SECOND
     for queue in "abc":
@@ -89,7 +89,9 @@ def test_slots_that_nobody_can_use_in_time_are_lost():
 
 
 def test_slots_that_were_used_without_a_lease_are_paid_for():
-    """A message of 8 KiB may take eight slots when one was leased."""
+    """A message that needs more slots than were leased uses later slots of the clock: a message of 8 KiB may take eight
+    when one was leased.
+    """
     clock = SharedClock(0)
     clock.request("a", pace(10), 1, 0, SECOND)
     [(_, lease)] = serve(clock, SECOND)
@@ -114,8 +116,8 @@ STEPS = st.lists(
 
 @given(rate=st.sampled_from((1, 7, 100, 1000)), burst=st.integers(1, 3), steps=STEPS)
 def test_the_rate_is_never_exceeded(rate, burst, steps):
-    """Queues ask and give back as they like: the slots that they keep are never more than the rate allows in any time,
-    and whoever asks is served in the end.
+    """Whatever queues request and give back, the slots that they keep never exceed the rate in any period, and every
+    request is served in the end.
     """
     clock, kept, now = SharedClock(0), [], 10 * SECOND
     unit = SECOND // rate
@@ -129,7 +131,7 @@ def test_the_rate_is_never_exceeded(rate, burst, steps):
             elif returned:
                 clock.give_back(queue, lease, 0)
                 continue
-            # A slot that is over is used now.
+            # A slot whose time has passed is used now.
             kept.extend(max(slot, now) for slot in slots(lease))
 
     for passed, queue, wanted, returned in steps:

@@ -12,7 +12,7 @@ from .holding_queue import HoldingQueue
 
 @pytest.fixture
 def disk():
-    """A disk that the test can stop, fill up or let fail."""
+    """A disk that the test can stop, fill up or make fail."""
     return HeldDisk()
 
 
@@ -25,7 +25,7 @@ def stage(tmp_path, disk):
 
 @pytest.fixture
 def holding(monkeypatch):
-    """Wraps the backing queue of each queue that opens in a `HoldingQueue`. Returns a list of these, in order."""
+    """Wraps the backing queue of each queue that opens in a `HoldingQueue`. Returns the list of these, in order."""
     queues, open_queue = [], Queue._open
 
     def open_holding(self, backing, *fields, **options):

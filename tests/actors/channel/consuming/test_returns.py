@@ -40,7 +40,9 @@ def consuming(stage, name="q", **arguments):
 
 
 def looked_up(stage, channel, *methods):
-    """The ranges and the single deliveries that the channel has looked up to handle the methods."""
+    """Have the channel handle the methods, and return the ranges and the single deliveries that it looked
+    up for that.
+    """
     found = []
     take_range, take = Unacked.take_range, Unacked.take
     with (
@@ -61,7 +63,9 @@ def test_consecutive_returns_are_looked_up_once(stage, kind):
 
 
 def test_a_range_ends_where_the_methods_differ(stage):
-    """Another outcome, another method, a gap, and a nack of several deliveries each begin anew."""
+    """A range ends before a method with another outcome, a method of another kind, a gap, or a nack of several
+    deliveries.
+    """
     _, channel = consuming(stage)
     found = looked_up(
         stage,
@@ -77,7 +81,9 @@ def test_a_range_ends_where_the_methods_differ(stage):
 
 
 def test_an_unknown_tag_behind_others_closes_the_channel(stage):
-    """AB-132: what was rejected before it stays rejected, and the rest returns to the queue."""
+    """An unknown tag closes the channel; deliveries that were rejected before it stay rejected, and the rest returns to
+    the queue (AB-132).
+    """
     queue, channel = consuming(stage)
     channel.send(*[BasicReject(tag, False) for tag in (*range(1, COUNT + 3), 1)])
     stage.settle()
@@ -88,7 +94,9 @@ def test_an_unknown_tag_behind_others_closes_the_channel(stage):
 
 
 def test_a_transaction_holds_ranges_back(stage):
-    """AB-117: after a rollback all deliveries are unacknowledged again."""
+    """In a transaction nothing is settled before the commit: after a rollback all deliveries are unacknowledged again
+    (AB-117).
+    """
     queue, channel = consuming(stage)
     channel.send(TxSelect(), *[BasicReject(tag, False) for tag in range(1, 11)], TxRollback())
     stage.settle()
@@ -97,7 +105,9 @@ def test_a_transaction_holds_ranges_back(stage):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_together_they_do_what_they_do_one_by_one(stage, seed):
-    """The same methods, each behind the answer to the one before it, leave the same messages in the same order."""
+    """Methods that are handled together leave the same messages, in the same order, as methods that each wait for the
+    effect of the one before.
+    """
     rng = Random(seed)
     tags = list(range(1, COUNT + 1))
     returns = []

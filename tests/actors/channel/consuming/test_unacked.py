@@ -1,4 +1,4 @@
-"""Outstanding deliveries of a channel against a dict of delivery tags (AB-130 to AB-137, AB-117)."""
+"""Outstanding deliveries of a channel behave like a dict of delivery tags (AB-130 to AB-137, AB-117)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_unacked_is_a_dict_of_delivery_tags(steps):
 
 
 def test_settled_runs_are_let_go():
-    """A consumer that acknowledges in order for ever does not make the list grow."""
+    """Settled runs are freed, so a consumer that acknowledges in order for ever does not make the list grow."""
     unacked = Unacked()
     for tag in range(1, 5001):
         unacked.add(UnackedRun(tag, unacked.source("q"), "c", [tag], 0.0))

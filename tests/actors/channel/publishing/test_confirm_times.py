@@ -114,6 +114,6 @@ def test_every_confirmed_message_up_to_the_last_timed_one_is_counted_once(runs):
     for count, pause in runs:
         channel.publish(count)
         channel.now += pause
-    channel.publish(TIMED_OF)  # the last one is timed
+    channel.publish(TIMED_OF)  # the last one of this run is timed
     channel.times.settled([(channel.number - 1, True)], [])
     assert channel.counted == channel.number - 1

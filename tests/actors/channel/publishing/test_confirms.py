@@ -42,7 +42,7 @@ def test_a_range_set_is_a_set_of_integers(operations):
 
 
 class Model:
-    """What a channel owes its client, number by number."""
+    """What a channel must still answer to its client, number by number."""
 
     def __init__(self) -> None:
         self.next_number = 1
@@ -84,7 +84,7 @@ class Model:
         return self.group(acked, nacked), self.group(nacked, acked)
 
     def group(self, mine: list[int], others: list[int]) -> list[tuple[int, bool]]:
-        """The grouping rule of AB-113 as the specification states it."""
+        """Group the answers as AB-113 states it."""
         if len(mine) == 1:
             return [(mine[0], False)]
         cut = min([*self.waiting, *others], default=self.next_number)
@@ -119,7 +119,8 @@ operations = st.one_of(
 @given(st.integers(0, 3), st.lists(operations, max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(uncounted, steps):
-    """AB-110, AB-111, AB-113: fan-out, refusals, crashes and deletions in any order, flushed at any time.
+    """Every number is answered once, with the combined outcome of its queues: fan-out, refusals, crashes and deletions
+    in any order, flushed at any time (AB-110, AB-111, AB-113).
 
     The client does not count what it published before it selected confirms.
     """
@@ -146,7 +147,7 @@ def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(uncounted,
             assert first == first_tag + uncounted
             client.outstanding |= set(range(first_tag, first_tag + subject))
         elif name == "gone":
-            # A deleted queue confirms what it still owed, a crashed one refuses it.
+            # A deleted queue confirms the publishes that it still had to answer, and a crashed one refuses them.
             confirms.queue_gone(subject, is_crashed=detail)
             model.settle(subject, list(model.owed.get(subject, ())), refused=detail)
         elif name == "flush":
@@ -166,7 +167,9 @@ def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(uncounted,
 
 
 def test_a_run_to_many_queues_is_counted_as_one_stretch_that_only_a_partial_confirm_cuts():
-    """100 messages to 20,000 queues would take two million steps if each message were counted by itself."""
+    """A run is counted as a whole, and split only where a queue confirms a part of it: 100 messages to 20,000 queues
+    would take two million steps if each were counted by itself.
+    """
     confirms, ids = Confirms(), [f"q{number}" for number in range(50)]
     assert confirms.publish(100, ids) == 1
     assert confirms.publish(100, ids) == 101
@@ -184,14 +187,16 @@ def test_a_run_to_many_queues_is_counted_as_one_stretch_that_only_a_partial_conf
 
 
 def test_one_ack_alone_is_not_multiple():
-    """AB-113: also when all numbers before it have been sent."""
+    """An ack for a single number does not have `multiple` set, even if all numbers before it have been answered
+    (AB-113).
+    """
     confirms = Confirms()
     confirms.publish(1, [])
     assert confirms.flush() == ([(1, False)], [])
 
 
 def test_a_multiple_stops_before_the_other_outcome():
-    """AB-113: acks below the first nack are one multiple; acks after it are sent one by one."""
+    """Acks below the first nack are sent as one multiple; acks after it are sent one by one (AB-113)."""
     confirms = Confirms()
     confirms.publish(6, ["a"])
     confirms.refuse("a", [(3, 3)])
@@ -200,7 +205,7 @@ def test_a_multiple_stops_before_the_other_outcome():
 
 
 def test_one_refusal_decides_whatever_the_others_say():
-    """AB-111: the nack is sent at once, and later confirms of other queues send nothing."""
+    """The first refusal of a queue sends the nack at once, and later confirms of other queues send nothing (AB-111)."""
     confirms = Confirms()
     confirms.publish(2, ["a", "b"])
     confirms.refuse("a", [(1, 2)])
@@ -210,7 +215,7 @@ def test_one_refusal_decides_whatever_the_others_say():
 
 
 def test_a_crashed_queue_refuses_and_a_deleted_one_confirms():
-    """AB-111, the last rows of its table."""
+    """A queue that crashes refuses its unanswered publishes, and a queue that is deleted confirms them (AB-111)."""
     confirms = Confirms()
     confirms.publish(1, ["a"])
     confirms.publish(1, ["b"])

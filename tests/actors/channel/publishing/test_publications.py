@@ -37,7 +37,7 @@ def publications(routing):
 
 
 def decide(publications, routing, routing_key="q", **properties):
-    """What a message means to a channel whose routing table may have changed."""
+    """Decide for a message with these properties, after a change of the routing table."""
     if publications.version != routing.version:
         publications.forget()
     content = build_content(1, encode_properties(Properties(**properties)), b"x", 0)
@@ -46,8 +46,8 @@ def decide(publications, routing, routing_key="q", **properties):
 
 
 def test_messages_keep_their_origin_when_the_routing_table_changes(publications, routing):
-    """If they got new origins, a consumer would keep one for each change of the table with the heads of its deliveries,
-    and free all of them in one turn.
+    """Messages keep their origin when the routing table changes. With new origins, a consumer would keep one for each
+    change of the table with the heads of its deliveries, and free all of them in one turn.
     """
     first = decide(publications, routing)
     routing.put_queue(QueueRow("/", "other", "address", "other"))

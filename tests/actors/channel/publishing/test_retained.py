@@ -19,7 +19,7 @@ SIZE = BODY + MESSAGE_BYTES
 
 
 def entry(first: int, count: int = 1):
-    """A run of messages, each of which has its publish number in its body."""
+    """A run of messages; the body of each is its publish number."""
     contents = [
         build_content(1, b"\0\0", b"%d" % number + bytes(BODY - len(str(number))), 0)
         for number in range(first, first + count)
@@ -96,7 +96,7 @@ def test_all_channels_of_a_node_have_a_limit_together(monkeypatch):
     st.integers(0, 12),
 )
 def test_it_has_the_newest_of_what_is_owed(plan, most):
-    """The retained entries are compared with the end of a list of all entries."""
+    """The retained entries are the newest of all unanswered entries, up to the limit."""
     of_node = RetainedBytes()
     kept, model, following = Retained(most * SIZE, of_node), [], 1
     for name, queue, number in plan:

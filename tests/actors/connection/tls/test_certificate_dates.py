@@ -1,4 +1,4 @@
-"""The ends of certificates in PEM files, compared with what Python's ssl reads of a certificate that a peer shows."""
+"""The expiry that is read from a PEM file is the one that Python's ssl reads from a peer's certificate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warren.actors.connection.tls.certificate_dates import ends_of
 
 
 def end_that_a_peer_sees(ca, certificate):
-    """The end of a certificate as `getpeercert` has it, after a handshake in memory."""
+    """The expiry that `getpeercert` returns after a handshake in memory."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     certificate.configure_cert(server)
     ca.configure_trust(client)
@@ -32,7 +32,7 @@ def end_that_a_peer_sees(ca, certificate):
 
 @pytest.mark.parametrize("end", [datetime(2031, 7, 9, 12, 30, 59, tzinfo=UTC), datetime(2050, 1, 1, tzinfo=UTC), None])
 def test_the_end_is_that_which_a_peer_sees(end):
-    """From 2050 on a certificate writes its dates in another way."""
+    """Both read the same expiry; a certificate writes its dates in another format from 2050 on."""
     ca = trustme.CA()
     certificate = ca.issue_cert("localhost", not_after=end) if end else ca.issue_cert("localhost")
     pem = certificate.private_key_and_cert_chain_pem.bytes().decode()

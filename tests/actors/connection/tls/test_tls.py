@@ -21,7 +21,7 @@ SERVER = AUTHORITY.issue_cert("localhost")
 
 @pytest.fixture
 def files(tmp_path):
-    """Paths of files, by what they hold."""
+    """Paths of PEM files, by their content."""
     paths = {
         name: str(tmp_path / f"{name}.pem")
         for name in ("cert", "key", "both", "ca", "other_key", "locked_key", "text", "missing")
@@ -126,7 +126,7 @@ def test_a_distinguished_name_is_escaped(value, written):
 
 
 class Pair:
-    """A transport and its client over sockets with the smallest buffers the kernel allows.
+    """A transport and its client, connected by sockets with the smallest buffers that the kernel allows.
 
     The client's TLS runs in memory as well; `turn` moves it on.
     """
@@ -145,9 +145,9 @@ class Pair:
         self.unsent = b""
 
     def turn(self, action=None):
-        """The client reads its socket, runs `action` and writes what the socket takes.
+        """Have the client read its socket, run `action`, and write what the socket takes.
 
-        Returns the result of `action`; None if TLS needs more input first.
+        Returns the result of `action`, or None if TLS needs more input first.
         """
         try:
             self.inward.write(self.theirs.recv(5_000))
@@ -187,7 +187,9 @@ class Pair:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_octets_pass_both_ways_in_order_and_written_means_written(seed):
-    """Sockets that take little at a time, pieces of all sizes, some larger than a CHUNK, and reads between writes."""
+    """Bytes pass in order both ways, and are reported as written when the socket has them, although sockets take little
+    at a time and pieces have all sizes, some larger than CHUNK.
+    """
     draw = random.Random(seed)
     with Pair() as pair:
         pair.shake_hands()
@@ -217,7 +219,9 @@ def test_octets_pass_both_ways_in_order_and_written_means_written(seed):
 
 
 def test_data_and_close_notify_in_one_read():
-    """The data is read first, then the end, though the socket shows none."""
+    """When data and close_notify arrive in one read, the data is returned first and then the end, although the socket
+    itself is not closed.
+    """
     with Pair() as pair:
         pair.shake_hands()
         pair.turn(lambda: pair.client.write(b"last words"))
@@ -243,8 +247,9 @@ def test_a_forged_record_is_an_error():
 
 
 def test_answers_of_tls_that_are_not_read_are_bounded():
-    """A client may request key updates for ever. Python's ssl cannot, so the test writes the answers to TLS's own
-    output."""
+    """A client that requests key updates and does not read the answers cannot make the broker keep them without a
+    bound. Python's ssl cannot request them, so the test writes the answers into TLS's output itself.
+    """
     with Pair() as pair:
         pair.shake_hands()
         pair.transport._outgoing.write(bytes(UNASKED_MAX))

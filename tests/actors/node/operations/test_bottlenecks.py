@@ -1,4 +1,4 @@
-"""What holds a connection back (flow-control section 11, FC-66 to FC-71)."""
+"""Which stage holds a connection back (flow-control section 11, FC-66 to FC-71)."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def queue(name, *peers, share=0.0):
     ],
 )
 def test_the_stage_that_is_too_slow(held, channels, queues, bottleneck, subject, evidence):
-    """FC-66, FC-68: the slow stage is named, with the figures that show it."""
+    """The slow stage is named, with the figures that show it (FC-66, FC-68)."""
     found = verdict(held, channels, queues.get, "warren@a")
     assert found == (bottleneck, subject, evidence)
     assert found.row(held)["advice"] == ADVICE[bottleneck]
@@ -130,7 +130,9 @@ def test_the_stage_that_is_too_slow(held, channels, queues, bottleneck, subject,
 
 @pytest.mark.parametrize("state", ["running", "closing", "blocking"])
 def test_a_connection_that_is_not_held_back(state):
-    """An alarm that is off does not count, nor does `blocking` without an alarm, which is over in a moment."""
+    """A connection is not held back by an alarm that is off, nor by the state `blocking` without an alarm, which lasts
+    for a moment only.
+    """
     assert verdict(connection(state=state), [channel(1, "orders")], {}.get, "warren@a") is None
 
 

@@ -13,7 +13,7 @@ WAIT = 300.0
 
 @pytest.fixture
 def operate(client, system):
-    """Performs an operation on a node without a data directory."""
+    """`operate(...)` performs an operation on a node without a data directory."""
     node = system.createActor(NodeSupervisor)
     client.ask(node, ("start", Settings(port=0)), WAIT)
     return lambda operation, /, **arguments: client.ask(node, ("operate", operation, arguments), WAIT)

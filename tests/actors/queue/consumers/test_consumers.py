@@ -1,4 +1,4 @@
-"""The choice of consumers, compared with a model that follows RabbitMQ message by message (AB-121 to AB-128, FC-32)."""
+"""Consumers are chosen as in a model that follows RabbitMQ message by message (AB-121 to AB-128, FC-32)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CHANNELS = 3
 
 
 class Model:
-    """RabbitMQ's queue of consumers, one message at a time.
+    """A model of RabbitMQ's queue of consumers, one message at a time.
 
     The first consumer of the line of highest priority gets the message and goes to the end of its line. A consumer that
-    cannot take it is set aside until something of its channel changes.
+    cannot take it is set aside until something changes in its channel.
     """
 
     def __init__(self, single_active: bool) -> None:
@@ -118,7 +118,9 @@ steps = st.one_of(
 @given(st.booleans(), st.booleans(), st.lists(steps, max_size=40))
 @settings(max_examples=350, deadline=None)
 def test_every_message_goes_to_the_consumer_that_rabbitmq_chooses(single_active, mixed, plan):
-    """AB-122, AB-124, AB-128, FC-32: priorities, round robin, prefetch, unsent deliveries, grants, shared channels."""
+    """Every message goes to the consumer that RabbitMQ chooses, with priorities, round robin, prefetch, unsent
+    deliveries, grants and shared channels (AB-122, AB-124, AB-128, FC-32).
+    """
     consumers, model = Consumers(single_active), Model(single_active)
     channels = [ChannelRecord(f"channel {number}", None) for number in range(CHANNELS)]
     for name, first, *rest in plan:
@@ -171,7 +173,9 @@ def test_every_message_goes_to_the_consumer_that_rabbitmq_chooses(single_active,
 
 
 def check_what_is_awaited(consumers: Consumers, model: Model) -> None:
-    """Nobody can take a message: what the queue learns then is what a look at every consumer shows."""
+    """Assert, when no consumer can take a message, that what the queue knows of the reasons is what a check of every
+    consumer shows.
+    """
     eligible = [model.active] if model.active else [] if model.single_active else model.all
     assert consumers.awaits_write() == any(each.channel.unsent >= UNSENT_LIMIT_SMALL for each in eligible)
     wanting = {each.channel.channel_id for each in eligible if each.awaits_grant}
@@ -188,7 +192,9 @@ def resume(consumers: Consumers, model: Model, channel: ChannelRecord) -> None:
 
 
 def test_a_single_consumer_that_is_full_is_set_aside():
-    """AB-122: a consumer that comes meanwhile is before it in the line."""
+    """A single active consumer whose prefetch is used up is set aside, and a consumer that comes meanwhile is before it
+    in the line (AB-122).
+    """
     consumers, first, second = Consumers(), ChannelRecord("first", None), ChannelRecord("second", None)
     full = consumer(first, "full", prefetch=1)
     consumers.add(full)
@@ -208,7 +214,9 @@ def consumer(channel: ChannelRecord, tag: str = "c", **options) -> Consumer:
 
 
 def test_a_channel_gets_two_hundred_and_then_waits_for_its_socket():
-    """FC-32: deliveries count per channel, also those without acknowledgement; 50 reported as sent make room for 50."""
+    """A channel may have 200 unsent deliveries, without acknowledgement included, and each report of 50 as sent makes
+    room for 50 (FC-32).
+    """
     consumers, channel = Consumers(), ChannelRecord("c", None)
     consumers.add(consumer(channel, "acks"))
     consumers.add(consumer(channel, "no acks", no_ack=True))
@@ -219,7 +227,7 @@ def test_a_channel_gets_two_hundred_and_then_waits_for_its_socket():
 
 
 def test_a_full_consumer_comes_back_at_the_end_of_its_line():
-    """AB-122: it is set aside at its turn, and then stands behind the consumers that went on."""
+    """A consumer that was set aside comes back behind the consumers that went on meanwhile (AB-122)."""
     consumers, channels = Consumers(), [ChannelRecord(name, None) for name in "abc"]
     full, *others = [
         consumer(channel, channel.channel_id, prefetch=1 if channel is channels[0] else 0) for channel in channels
@@ -233,7 +241,7 @@ def test_a_full_consumer_comes_back_at_the_end_of_its_line():
 
 
 def test_a_grant_is_requested_once_and_only_if_nothing_else_is_missing():
-    """AB-128: a consumer at its own prefetch, or one whose socket is full, needs no grant."""
+    """A grant is requested once, and not for a consumer at its own prefetch or one whose socket is full (AB-128)."""
     consumers = Consumers()
     ready, full, stuck = (ChannelRecord(name, None, is_limited=True) for name in ("ready", "full", "stuck"))
     consumers.add(consumer(ready))
@@ -247,7 +255,7 @@ def test_a_grant_is_requested_once_and_only_if_nothing_else_is_missing():
 
 
 def test_an_exclusive_consumer_is_found():
-    """AB-121: `has_exclusive` is true from its arrival until its removal."""
+    """`has_exclusive` is true from the arrival of an exclusive consumer until its removal (AB-121)."""
     consumers, channel = Consumers(), ChannelRecord("c", None)
     alone = consumer(channel, exclusive=True)
     consumers.add(alone)
@@ -257,8 +265,8 @@ def test_an_exclusive_consumer_is_found():
 
 
 def test_consumers_that_wait_for_one_channel_keep_their_order():
-    """They stay in their lines while the channel has no room. Consumers that come meanwhile are behind them if they
-    wait for the same channel, and before them if they can take messages.
+    """Consumers whose channel has no room stay in their lines in order. Later consumers are behind them if they wait
+    for the same channel, and before them if they can take messages.
     """
     consumers, model, channel = Consumers(), Model(False), ChannelRecord("c", None)
 

@@ -14,8 +14,9 @@ def stage():
 
 
 def test_a_grant_counts_before_the_publish_behind_it(stage):
-    """The head of a full queue is delivered, and not dropped for the next message: the channel on another node has
-    granted the delivery before that was published, but both may arrive at once.
+    """A grant of a channel-wide prefetch that arrives with a publish is used first, so the head of a full queue is
+    delivered and not dropped for the new message. The channel of another node has granted the delivery before that
+    message was published.
     """
     queue, channel, publisher = stage.queue(x_max_length=1), stage.create(Stub), stage.create(Stub)
     queue.consume(channel, is_limited=True)

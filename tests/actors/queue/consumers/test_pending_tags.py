@@ -1,4 +1,4 @@
-"""The ack tags of a channel behave as one dict would, but are kept in several dicts, none of which is large."""
+"""The ack tags of a channel behave as in one dict, but are kept in several small ones."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from warren.actors.queue.consumers import pending_tags
 from warren.actors.queue.consumers.pending_tags import NOT_PENDING, PendingTags
 
-#: Tags of several pages of 16, and of a queue with priorities.
+#: Tags of several pages of 16, and of a queue with priorities, which begin at 7 << 56.
 TAGS = st.integers(0, 80) | st.integers(7 << 56, (7 << 56) + 20)
 
 
@@ -61,7 +61,7 @@ def test_the_last_tags_come_in_the_order_in_which_they_were_added(small_pages):
 
 
 def test_no_dict_is_larger_than_a_turn_may_let_grow_or_free():
-    """A dict of a million tags would take 20 ms to grow, because every entry moves."""
+    """No dict gets large, because a dict of a million tags would take 20 ms to grow, as every entry moves."""
     tags: PendingTags[str] = PendingTags()
     for first in range(0, 100_000, 200):
         tags.add(range(first, first + 200), "a")

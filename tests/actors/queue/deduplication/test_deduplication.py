@@ -1,4 +1,6 @@
-"""A queue that keeps once what is published twice (SP-30), over every end of its process (SP-31)."""
+"""A queue that deduplicates keeps one of several equal messages (SP-30), also when its process ends in any
+way (SP-31).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from ..durable import LARGE
 
 
 class Repeating(Publisher):
-    """A publisher that gives its messages ids, and says who its user is."""
+    """A publisher whose messages have ids and its user's name."""
 
     def __init__(self, stage, user="guest"):
         super().__init__(stage)
@@ -104,7 +106,7 @@ def test_the_window_moves(stage):
 
 
 def fill(stage, queue):
-    """Messages 1 to 8: small, large and transient ones, of which 1 was acknowledged."""
+    """Fill the queue with the messages 1 to 8: small, large and transient ones, of which 1 was acknowledged."""
     publisher = Repeating(stage)
     publisher.publish_ids(queue, 1)
     publisher.await_confirms()
@@ -118,7 +120,7 @@ def fill(stage, queue):
 
 
 def check(stage, queue, has_transient=False):
-    """All messages are published again: the queue keeps those that it does not have yet."""
+    """Publish all messages again, and assert that the queue keeps only those that it does not remember."""
     publisher = Repeating(stage)
     publisher.publish_ids(queue, 1, 2, 3, 4, 5, 6, 7, 8, 9)
     publisher.await_confirms()
@@ -135,7 +137,7 @@ LANES = {"x_fair_by": "routing-key"}
 @pytest.mark.parametrize("arguments", [{}, LAZY, LEVELS, LANES], ids=["plain", "lazy", "priorities", "lanes"])
 @pytest.mark.parametrize("ends", [["kill"], ["stop"], ["kill", "kill"], ["stop", "kill"], ["kill", "stop", "kill"]])
 def test_a_restarted_broker_remembers(tmp_path, disk, ends, arguments):
-    """A transient message is forgotten with its digest."""
+    """A restarted broker remembers persistent messages; a transient one is lost with its digest."""
     rows = ()
     for start, end in enumerate(ends):
         with DurableStage(tmp_path, disk, rows) as stage:
@@ -157,7 +159,7 @@ def test_a_queue_that_crashes_remembers(stage):
 
 
 def free_files(stage, queue, is_asked=True):
-    """Have the journal give up all its files; publish something so that it writes."""
+    """Have the journal give up all its files. With `is_asked`, publish something so that it writes."""
     journal = stage.actor(stage.storage.journal)
     first = journal.files.current
     journal._freeing.begin(journal.files.rotate(), journal._settings.file_limit)
@@ -192,7 +194,9 @@ def test_digests_of_a_queue_that_is_down_outlive_the_journal_files_too(tmp_path,
 
 
 def test_the_digest_of_a_lost_message_is_forgotten(tmp_path, disk):
-    """A crash comes when the journal has the message and the store does not have its body, so it was not confirmed."""
+    """If the journal has a message and the store lacks its body when a crash comes, the message was not confirmed, so
+    its digest is forgotten and it can be published again.
+    """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = declared(stage), Repeating(stage)
         publisher.publish_ids(queue, 1)

@@ -1,4 +1,4 @@
-"""A policy begins, resizes and ends the deduplication of a queue that runs (SP-30)."""
+"""A policy begins, resizes and ends the deduplication of a running queue (SP-30)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def test_a_window_that_begins_again_is_empty_after_a_crash_too(stage, ends):
 
 
 def test_files_that_a_crash_has_left_behind_are_deleted(stage):
-    """The policy is removed, and the queue crashes before it has deleted the files."""
+    """Files of a deduplication that a policy has ended are deleted, also if the queue crashes before it has deleted
+    them.
+    """
     queue = stage.declare()
     use(stage, queue, 100)
     published(stage, queue, 1)
