@@ -235,9 +235,7 @@ async def list_consumers(operator: Operator, *, vhost: str, columns: list[str] |
     for slice_ in _slices([row for row in _queue_rows(operator, vhost) if row.state == "running"]):
         asked = [operator.process.ask(row.address, to_queue.consumers_info(), timeout=ANSWER_SECONDS) for row in slice_]
         answers = await in_time(asked)
-        found = [
-            items for row, answer in zip(slice_, answers) for items in logical_consumers(row, answer or (), seen)
-        ]
+        found = [items for row, answer in zip(slice_, answers) for items in logical_consumers(row, answer or (), seen)]
         del asked, answers
         for part in emptied(found):
             yield [_selected({**items, "channel_pid": pid(items["node"], items["channel"])}, chosen) for items in part]
