@@ -17,7 +17,7 @@ everywhere in warren (`surrogateescape`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
@@ -29,7 +29,19 @@ PROTOCOL = 1
 UNPROVED_MAX = 1024
 FRAME_MAX = 64 << 20
 
+#: Bytes of a frame that is unpacked in steps.
+LARGE = 64 << 10
+#: Elements of an array or a map that are unpacked in one step.
+STEP = 250
+#: Definitions are in the arguments of the request, and their sections are arrays.
+STEPPED_LEVELS = 4
+
 _LENGTH = struct.Struct(">I")
+
+#: The first bytes of MessagePack's maps and arrays, and one that begins neither.
+_MAPS = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+_ARRAYS = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
+_NOT_DIVIDED = 0xC0
 
 
 class FrameError(Exception):
@@ -54,9 +66,53 @@ def unpack(body: bytes) -> dict[str, Any]:
         message = msgpack.unpackb(body, unicode_errors="surrogateescape")
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise FrameError(f"a frame is not MessagePack: {error}") from None
+    return checked(message)
+
+
+def checked(message: object) -> dict[str, Any]:
+    """The message. Raises FrameError if it is no map with texts as keys."""
     if not isinstance(message, dict) or not all(isinstance(key, str) for key in message):
         raise FrameError("a frame is not a map with texts as keys")
     return message
+
+
+def unpack_in_steps(body: bytes) -> Generator[None, None, dict[str, Any]]:
+    """As `unpack`, for the body of a large frame: the caller lets others have a turn at each step.
+
+    Definitions with 20,000 queues take 12 ms. Only what lies in the first `STEPPED_LEVELS` levels is divided.
+    """
+    unpacker = msgpack.Unpacker(unicode_errors="surrogateescape", max_buffer_size=len(body))
+    unpacker.feed(body)
+    try:
+        message = yield from _value_in_steps(unpacker, body, STEPPED_LEVELS)
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise FrameError(f"a frame is not MessagePack: {error}") from None
+    if unpacker.tell() != len(body):
+        raise FrameError("a frame is not MessagePack: something follows its message")
+    return checked(message)
+
+
+def _value_in_steps(unpacker: Any, body: bytes, levels: int) -> Generator[None, None, Any]:
+    at = unpacker.tell()
+    first = body[at] if levels and at < len(body) else _NOT_DIVIDED
+    if first in _MAPS:
+        entries: dict[Any, Any] = {}
+        for number in range(unpacker.read_map_header()):
+            key = unpacker.unpack()
+            if not isinstance(key, (str, bytes)):
+                raise ValueError(f"{type(key).__name__} is not allowed for map key")
+            entries[key] = yield from _value_in_steps(unpacker, body, levels - 1)
+            if number % STEP == STEP - 1:
+                yield
+        return entries
+    if first in _ARRAYS:
+        elements: list[Any] = []
+        for number in range(unpacker.read_array_header()):
+            elements.append((yield from _value_in_steps(unpacker, body, levels - 1)))
+            if number % STEP == STEP - 1:
+                yield
+        return elements
+    return unpacker.unpack()
 
 
 class FrameBuffer:
@@ -77,6 +133,11 @@ class FrameBuffer:
 
     def next(self) -> dict[str, Any] | None:
         """The next message; None if it is not complete. Raises FrameError."""
+        body = self.next_body()
+        return None if body is None else unpack(body)
+
+    def next_body(self) -> bytes | None:
+        """The body of the next frame; None if it is not complete. Raises FrameError."""
         if len(self._data) < _LENGTH.size:
             return None
         (size,) = _LENGTH.unpack_from(self._data)
@@ -87,4 +148,4 @@ class FrameBuffer:
             return None
         body = bytes(memoryview(self._data)[_LENGTH.size : end])
         del self._data[:end]
-        return unpack(body)
+        return body

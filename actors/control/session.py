@@ -26,7 +26,17 @@ from ..context.starting import ToNewControlSession
 from ..contracts.node import ToNode
 from ..node.operations.registry import Operator
 from .answers import answers, refusal
-from .frames import FRAME_MAX, PROTOCOL, UNPROVED_MAX, FrameBuffer, FrameError, frame
+from .frames import (
+    FRAME_MAX,
+    LARGE,
+    PROTOCOL,
+    UNPROVED_MAX,
+    FrameBuffer,
+    FrameError,
+    frame,
+    unpack,
+    unpack_in_steps,
+)
 from .proof import CHALLENGE_BYTES, is_proof, proof
 
 log = logging.getLogger("warren.control")
@@ -93,17 +103,36 @@ class ControlSession(Process):
         try:
             self._take_frames()
         except FrameError as error:
-            log.info("a command was cut off: %s", error)
-            self._refuse("usage", str(error))
+            self._cut_off(error)
+
+    def _cut_off(self, error: FrameError) -> None:
+        log.info("a command was cut off: %s", error)
+        self._refuse("usage", str(error))
 
     def _take_frames(self) -> None:
-        while not self.hangs_up and (message := self.input.next()) is not None:
+        while not self.hangs_up and (body := self.input.next_body()) is not None:
             if not self.is_proved:
-                self._check_proof(message)
+                self._check_proof(unpack(body))
             elif self.is_busy:
                 raise FrameError("a request came before the last one was answered")
+            elif len(body) > LARGE:
+                self.is_busy = True
+                self.spawn(self._take_large(body))
             else:
-                self._request(message)
+                self._request(unpack(body))
+
+    async def _take_large(self, body: bytes) -> None:
+        steps = unpack_in_steps(body)
+        try:
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as stop:
+                    self._request(stop.value)
+                    return
+                await self.next_turn()
+        except FrameError as error:
+            self._cut_off(error)
 
     def _check_proof(self, message: Mapping[str, object]) -> None:
         secret, challenge, theirs = self.secret, self.challenge, message.get("challenge")
