@@ -15,7 +15,7 @@ class Sent:
         self.position = position
         #: The last `done` that was sent with them; None if nothing was sent yet, not even a frame without instructions.
         self.done: int | None = None
-        #: The numbers of this member that the receiver knows.
+        #: The numbers (received, stored) of this member that were sent to the receiver last.
         self.shown: tuple[int, int] | None = None
         #: For a learner: the position up to which it has received the stream.
         self.acked = position

@@ -92,7 +92,8 @@ class RingMember:
         self._attachment = 0
         #: Whether the left neighbour has sent anything on the present attachment.
         self._is_answered = True
-        #: Another member has a view without this one: send nothing before this member has a view with this epoch.
+        #: The latest epoch of which another member has a view without this one (`Fenced`). Nothing is sent before this
+        #: member has a view of this epoch too.
         self._fenced = 0
         self._frames: list[tuple[Member, Frame]] = []
         if self._is_member:
@@ -278,7 +279,8 @@ class RingMember:
         elif isinstance(frame, Progress):
             self._on_progress(sender, frame)
         elif sender == self._left and frame.attachment == self._attachment:
-            # A new learner begins with a seed. An earlier one may have arrived before the learner could receive it.
+            # A new learner has no streams before it gets a seed, so nothing else counts as an answer. Other frames may
+            # come behind a seed that arrived before the learner could receive it; then it must attach again.
             self._is_answered = bool(self._streams) or isinstance(frame, Seed)
             if isinstance(frame, Pubs):
                 state = self._streams.get(frame.stream)

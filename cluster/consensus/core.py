@@ -158,10 +158,10 @@ class Raft:
             self._ask_for_pre_votes()
 
     def propose(self, data: bytes) -> int:
-        """Append a command to the log and return its index. The command is committed if the entry that is committed at
-        this index has this term.
+        """Append a command to the log and return its index. If the entry that is later committed at this index has the
+        present term, it is this command; otherwise another leader has replaced the entry, and the command is lost.
 
-        Raises ProposalRefused, if this node does not lead, among others.
+        Raises ProposalRefused, for example if this node does not lead.
         """
         return self._as_leader().propose(data)
 
@@ -202,7 +202,7 @@ class Raft:
             self.leading.unreachable(node)
 
     def compact(self, index: int) -> None:
-        """Forget the entries up to `index`. The rows on the disk have them applied."""
+        """Forget the entries up to `index`, whose changes are in the rows on the disk."""
         self.log.compact(index)
 
     # -- what the caller takes ---
@@ -389,7 +389,7 @@ class Raft:
         self._hear(message.sender)
         previous = message.previous_index
         if previous < self.log.committed:
-            # A late message. What is committed agrees with the leader's log by all means.
+            # The message is late. The leader's log has all committed entries too, so answer for them.
             self._accept(message.sender, self.log.committed)
         elif self.log.has(previous, message.previous_term):
             self.log.merge(message.entries)
@@ -427,7 +427,8 @@ class Raft:
         if mark.index <= self.log.committed:
             self._accept(message.sender, self.log.committed)
         elif self.log.has(mark.index, mark.term):
-            # This log is not behind the snapshot. It may end with entries that this node has answered for.
+            # This log has all that the snapshot has, and perhaps more entries, for which this node may have answered.
+            # So it must keep them, and the snapshot is not needed.
             self.log.commit(mark.index)
             self._accept(message.sender, mark.index)
         elif self._writing is not None:
@@ -467,7 +468,9 @@ class Raft:
         self._barriers.append((message.serial, message.index))
 
     def _progressed(self) -> None:
-        """Something that the leader waits for may have come."""
+        """If this node leads, do what the answer of a member may have made possible: commit entries, leave when this
+        node is no longer a voter, ask the successor to begin an election, and pass barriers.
+        """
         leader = self.leading
         if leader is None:
             return

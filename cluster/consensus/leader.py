@@ -123,7 +123,9 @@ class Leader:
             progress.probe(self._next_after(answer))
 
     def _next_after(self, answer: AppendAnswer) -> int:
-        """Where the logs may part at the latest, by the entries that the member named as it rejected an append."""
+        """The entry with which to go on after a rejected append: the logs differ there at the latest, as the entries
+        show that the member named in its answer.
+        """
         shared = self._log.last_at_most(answer.last_index, answer.last_term)
         if self._log.has(shared, answer.last_term):
             return shared + 1
@@ -136,7 +138,8 @@ class Leader:
             return
         progress.heartbeat_answered(answer.asked, self._log.last_index)
         if progress.match < self._log.last_index and progress.state is Sending.REPLICATING:
-            # What was sent last may be lost; an append without entries then is rejected, or accepted.
+            # The last append may be lost, so send one even if it has no entries: the member rejects it if it has not
+            # received what came before, and accepts it if it has.
             self._send_append(answer.sender, progress, must_ask=True)
         elif progress.state is Sending.SNAPSHOT:
             # The member may have the snapshot already, and only its answer is lost. Then it accepts this append.
@@ -213,7 +216,8 @@ class Leader:
         if now >= self._next_heartbeat:
             self._next_heartbeat = now + HEARTBEAT_TICKS
             for node, progress in self.progress.items():
-                # The member may have less than what is committed, and would take other entries for committed.
+                # Send no higher index than what the member is known to have. Behind that its log may have entries that
+                # differ from this log, and it would take them for committed.
                 committed = min(self._log.committed, progress.match)
                 self._send(Heartbeat(node, self._node, self._term, committed, now))
         if self.successor is not None and now >= self._transfer_ends:
@@ -269,7 +273,7 @@ class Leader:
 
     @seam("consensus: when a barrier is passed")
     def _barrier_contact(self) -> int:
-        """The tick before which barriers are passed. The contact of a sole voter with itself is always new."""
+        """Barriers that were asked before this tick are passed. A sole voter needs no answers, so all of its are."""
         if self._log.members.is_sole_voter(self._node):
             return self._now + 1
         return self.contact

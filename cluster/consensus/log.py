@@ -46,7 +46,9 @@ class Mark(NamedTuple):
 
 
 class RaftLog:
-    """See the module. `entries` are what the disk has behind `start`; its rows have those up to `applied` applied."""
+    """See the module. `entries` are what the disk has behind `start`; the changes of those up to `applied` are in its
+    rows.
+    """
 
     def __init__(self, start: Mark, entries: Sequence[Entry] = (), applied: int | None = None) -> None:
         self.start = start

@@ -53,7 +53,7 @@ class RaftMembers(NamedTuple):
         return rest._replace(learners=tuple(sorted({*rest.learners, node})))
 
     def with_voter(self, node: str, is_witness: bool = False) -> RaftMembers:
-        """These members, of which `node` has a vote."""
+        """These members, with `node` as a voter."""
         rest = self.without(node)
         witnesses = {*rest.witnesses, node} if is_witness else rest.witnesses
         return RaftMembers(tuple(sorted({*rest.voters, node})), rest.learners, tuple(sorted(witnesses)))

@@ -104,7 +104,8 @@ class Progress:
     def heartbeat_answered(self, asked: int, last_index: int) -> None:
         """Note the member's answer to the heartbeat of the tick `asked`; the leader's log ends at `last_index`."""
         if asked > self._probed:
-            # The answer to the append would have come before this one, so one of the two was lost.
+            # The member answers in order and this heartbeat was sent later than the append, so the append or its answer
+            # was lost.
             self.is_waiting = False
         if asked > self.contact:
             self.contact = asked

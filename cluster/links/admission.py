@@ -12,10 +12,12 @@ VERSIONS = (1, 1)
 #: Codes of refusals.
 NOT_SUPPORTED, NO_PERMISSION, MALFORMED, CONFLICT, BAD_SECRET = 3, 16, 1004, 1005, 1007
 
-#: In every refusal of a node that has the name of a member and another id (CL-45). Such a node stays refused.
+#: A part of the text of each refusal of a node that has the name of a member and another id (CL-45), by which
+#: `Seeking` recognizes it. Such a node stays refused.
 ANOTHER_DIRECTORY = "is a member with another data directory"
 
-#: In every refusal of a node that has the id of this cluster and is not listed, such as one that was removed from it.
+#: A part of the text of each refusal of a node that has the id of this cluster and is not listed, such as one that was
+#: removed from it.
 NO_MEMBER = "is no member of the cluster"
 
 #: The key of the facts under which a node sends its settings that must be the same on all nodes.

@@ -2,9 +2,9 @@
 
 Both nodes of a pair connect. An *attempt* makes the three lanes one after the other, under a session id that it has
 drawn. Meanwhile the other node's attempt may arrive: the attempt of the node whose name sorts first goes on, and the
-other one ends. If the run that arrives has not answered the attempt of this node, that attempt ends in any case: it may
-go to an earlier run, which never answers, and the run that arrives has admitted no lane of it. When three lanes of one
-attempt have been greeted, `begin_session` of the link gets them.
+other one ends. There is one exception: this node's attempt always ends if the run of the other node whose attempt
+arrives has not answered it. It may be connected to an earlier run, which never answers, and the run that arrives has
+admitted no lane of it. When three lanes of one attempt have been greeted, `begin_session` of the link gets them.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Connecting:
 
     @property
     def is_unused(self) -> bool:
-        """Whether no session is wanted or made."""
+        """Whether this node is not to connect to the other one, and no lane of the other one is arriving."""
         return self.place is None and not self._arriving
 
     def place_text(self) -> str:

@@ -11,8 +11,8 @@ from the secret. It covers the role of the side that proves and the headers of a
 between the two can change a word of the greeting, send one side's proof back to it, or use a recorded one again. The
 acceptor proves first: a connector proves nothing to a stranger who listens on the node's address.
 
-Each side then decides by itself whether it admits the other (`admission`). A connector that does not sends its reason
-in AUTH, an acceptor instead of OK. So both sides can log why there is no link.
+Each side then decides by itself whether it admits the other (`admission`). A connector that refuses sends its reason in
+AUTH; an acceptor that refuses sends it instead of OK. So both sides can log why there is no link.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ class Session:
         #: The senders of credited messages that `on_full` was called for, by address.
         self._waiting: dict[str, ActorAddress] = {}
         self._pinged_at = 0.0
-        #: How many looks there were at whether anything has come, the bytes that had come at the last one, and how many
-        #: looks ago that was the same.
+        #: How often the link has looked whether anything has come. `_had_received` are the bytes that had come at the
+        #: last look, and `_silent_looks` is for how many looks in a row that number has not risen.
         self.looks = 0
         self._had_received = 0
         self._silent_looks = 0

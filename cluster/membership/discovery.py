@@ -1,4 +1,4 @@
-"""Where the names of the nodes come from with which a node looks for a cluster (CL-39).
+"""Where a node gets the names of the nodes among which it looks for a cluster (CL-39).
 
 A name server knows hosts and no nodes. So each address that it gives is looked up in the other direction, and the host
 that it belongs to gets the first part of this node's own name, as in RabbitMQ: `warren@a` finds `warren@b`.

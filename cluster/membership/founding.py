@@ -1,7 +1,7 @@
 """`Founding`: what a node without a cluster does until it has one (CL-38). Reports of others in, a decision out.
 
-Nodes that start with a list of names must end in one cluster, whatever the order in which they start, and whoever
-cannot reach whom. Three rules make that certain:
+Nodes that start with a list of names must end in one cluster, in whatever order they start, and even if some of them
+cannot reach others. Three rules make that certain:
 
 - Only the node whose name is the lowest of the list founds a cluster. Every other node waits for it, and joins.
 - That node founds only after a majority of the list, itself included, has **promised** it to its data directory: the
@@ -132,7 +132,9 @@ class Founding:
             self._reports[report.node] = report
 
     def lost(self, node: str) -> None:
-        """Forget what this node reported, because its link has ended and that may have changed. Keep its promise."""
+        """Forget what this node reported, because its link has ended and its next report may differ. Its promise stays:
+        a promise is given once.
+        """
         report = self._reports.get(node)
         if report is not None and (report.cluster or not report.promised):
             del self._reports[node]

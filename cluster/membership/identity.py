@@ -1,8 +1,8 @@
 """`Identity`: what a node knows of itself and keeps in its data directory, in the file `cluster.json`.
 
-The id is drawn when the directory is used for the first time by a node that may have a cluster. It tells two
-directories of one node name apart: a lost disk and one that is not mounted look the same, except for this. A node
-without a data directory draws another id at each start.
+The id is drawn when the directory is used for the first time by a node that may have a cluster. By it the other members
+recognize a directory that is not the one that they list under the node's name, as when its disk was lost or is not
+mounted. A node without a data directory draws another id at each start.
 """
 
 from __future__ import annotations

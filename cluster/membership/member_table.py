@@ -109,7 +109,8 @@ class MemberTable:
             try:
                 await process.ask(self.metadata, request, ADMIT_SECONDS)
             except OutcomeUnknown:
-                # A node that has just joined gets snapshots. A command about a node changes nothing the second time.
+                # A snapshot has replaced this node's state, as happens when it has just joined, so it cannot learn what
+                # became of the command. Propose it again: a command about a node changes nothing the second time.
                 await process.sleep(LOOK_SECONDS)
                 await process.ask(self.metadata, request, ADMIT_SECONDS)
         except (DefinitionError, AmqpError) as error:

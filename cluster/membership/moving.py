@@ -179,7 +179,7 @@ class Moving:
         )
 
     def _others(self) -> list[str]:
-        """The other members; the one through which this node has joined, until it has received who they are."""
+        """The other members; as long as this node does not know them, the member through which it has joined."""
         own = self._own
         return sorted((set(self._table.nodes) or {own.identity.through} - {""}) - {own.name})
 

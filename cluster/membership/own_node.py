@@ -38,7 +38,8 @@ class OwnNode:
     def replaces_lost(self) -> bool:
         """Whether a node with an empty data directory takes the place of the member of its name (CL-45).
 
-        A node that keeps everything in memory has nothing left after its end, and so have the others of its cluster.
+        It always does if the node keeps everything in memory: such a node has nothing left after its end. The other
+        nodes of its cluster keep everything in memory as well.
         """
         return self.settings.data_dir is None or bool(self.settings.cluster_formation["replace_lost"])
 

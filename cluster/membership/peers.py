@@ -89,7 +89,7 @@ class PeerLinks:
             self._process.send(self.links, to_links.set_peers(addresses))
 
     def show_membership(self) -> None:
-        """Have the links greet with what is true now."""
+        """Have the links send the present membership and settings in their greetings from now on."""
         own, settings = self._own, self._own.settings
         membership = ClusterMembership(
             cluster_id=None if self.is_stranger else own.identity.cluster or None,

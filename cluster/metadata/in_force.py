@@ -99,7 +99,10 @@ class InForce:
         return index
 
     def _untold(self, nodes: Iterable[str]) -> list[str]:
-        """The nodes among `nodes` to which this node, if it leads, has not sent `index`. They count as told now."""
+        """The nodes among `nodes` to which this node, if it leads, has not sent `index`.
+
+        The index is noted as sent to them, because the caller sends it at once.
+        """
         raft = self.raft
         if raft.leading is None:
             return []

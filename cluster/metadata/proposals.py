@@ -17,7 +17,7 @@ from ...amqp.errors import AmqpError
 from .command_codec import CommandBatch, pack_batch
 from .proposers import WINDOW, Proposer
 
-#: Commands of one batch, which every node applies in one turn, and bytes of commands in it.
+#: The most commands of one batch, which every node applies in one turn, and the bytes from which on a batch is full.
 BATCH_COMMANDS = 64
 BATCH_BYTES = 128 << 10
 

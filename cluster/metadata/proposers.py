@@ -64,7 +64,7 @@ class Proposers:
         return 1 + max((run.number for run in self._runs.values()), default=0)
 
     def changes_for(self, proposer: Proposer) -> list[Change]:
-        """What the disk must change after commands of this run, which has no place for very old runs of the node."""
+        """The changes of rows after commands of this run: its own row, and the removal of rows of forgotten runs."""
         runs = sorted((run.number, each) for each, run in self._runs.items() if each[0] == proposer[0])
         old = [each for _, each in runs[:-KEPT_RUNS]]
         for each in old:
@@ -77,7 +77,7 @@ class Proposers:
         return Change(TABLE, (KIND, *proposer), fields)
 
     def rows(self) -> list[Change]:
-        """All that there is, as an empty disk gets it."""
+        """All rows, as changes that fill an empty table."""
         return [self._put(proposer) for proposer in sorted(self._runs)]
 
     def fill(self, rows: Iterable[Row]) -> None:

@@ -144,9 +144,9 @@ class ReplicatedState:
 
 
 def _check_verdict(entry: Entry, command: Command) -> None:
-    """Refuse a decision about which nodes are up that another leader appended than the one that made it.
+    """Refuse a decision about which nodes are up if another leader than the one that made it has appended it.
 
-    The command has the term of the leader that decided, the entry that of the leader that appended it.
+    The command has the term of the leader that decided, and the entry has the term of the leader that appended it.
     """
     if isinstance(command, ChangeNodes) and command.term not in (0, entry.term):
         raise DefinitionError(

@@ -155,7 +155,7 @@ class LogReplication:
         0.0 if there is none.
 
         A tick is taken up to half a tick before the moment that it stands for, and its heartbeats leave at once. A
-        lease that counted from the later moment would outlast CL-51.
+        lease that counted from the later moment would last longer than CL-51 allows.
         """
         leading = self.raft.leading
         if leading is None or leading.contact < 0:
@@ -428,7 +428,9 @@ class LogReplication:
                 return
 
     def _has_applied(self, ready: Ready) -> None:
-        """Report how far this node has applied the log, because what it has applied is committed for certain."""
+        """Report how far this node has applied the log. Called after a write, when all that it has applied is certain
+        to be committed.
+        """
         if ready.committed:
             self.applied = ready.committed[-1].index
         elif ready.snapshot is None:

@@ -25,7 +25,7 @@ ANSWER_TICKS = 200
 
 
 async def pack_snapshot(process: Process, rows: Iterable[Change]) -> list[bytes]:
-    """Rows as parts. Nobody changes them meanwhile."""
+    """The rows as parts of a snapshot. They must not change until this returns."""
     waiting = iter(rows)
     parts: list[bytes] = []
     size, pieces = 0, list[Change]()

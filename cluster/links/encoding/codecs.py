@@ -249,7 +249,7 @@ RAW_LIST: Codec = _RawList()
 #: How an address names its system: that of the sender, that of the receiver, or by name.
 _SENDERS, _RECEIVERS, _OTHER = 0, 1, 2
 
-#: The worker of every address: a node has one until it has several (CL-125).
+#: The number of the worker in every address. A node has one worker; the number leaves room for several (CL-125).
 WORKER = 0
 
 

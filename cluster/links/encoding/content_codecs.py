@@ -1,7 +1,7 @@
 """Codecs for what channels and queues send each other: runs of messages, their origins, ack tags and field tables.
 
-A run costs a few µs whatever it has in it. What is equal for all its messages is written once, and their contents are
-copied behind the msgpack data as they are (CL-13).
+A run costs a few µs, however many messages it has. What all its messages have in common is written once, and their
+contents are copied behind the msgpack data as they are (CL-13).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Table(Codec):
         try:
             table, end = decode_table_at(value, 0)
         except Exception as error:
-            # struct and UnicodeDecodeError, IndexError and RecursionError beside FieldError.
+            # Damaged bytes raise struct.error, UnicodeDecodeError, IndexError or RecursionError as well as FieldError.
             raise CodecError(f"a damaged field table ({type(error).__name__})") from None
         if end != len(value):
             raise CodecError("bytes behind a field table")
@@ -231,7 +231,7 @@ MESSAGE_ID: Codec = _Id()
 
 
 class RunCodec(Codec):
-    """A tuple with the fields of a run, whose contents and origins must be as many as each other.
+    """A tuple with the fields of a run, which must have as many origins as contents.
 
     origins, contents   the places of these fields; `origins` is None if the run has one origin
     """

@@ -90,7 +90,7 @@ class Envelopes:
         by = sender.addressDetails.removeprefix(self._own_prefix)
         out = self._out
         if out.raw:
-            out.raw = []  # of a message that could not be encoded
+            out.raw = []  # drop what an earlier message left that could not be encoded
         name = message[0] if type(message) is tuple and message else None
         if name == "ask":
             entry = self._registry.entry(message[2])
@@ -118,8 +118,8 @@ class Envelopes:
         return (lane, packed, raw, len(packed) + sum(map(len, raw)))
 
     def is_withdrawn(self, asker: ActorAddress, ref: int) -> bool:
-        """Whether the ask of this process on the other node was withdrawn, so that nobody waits for the answer. It may
-        have come in one frame with the ask.
+        """Whether the ask of this process on the other node was withdrawn, so that nobody waits for the answer. An ask
+        and its withdrawal may have come in one frame.
         """
         return (asker.addressDetails.removeprefix(self._peer_prefix), ref) not in self._asked
 
@@ -130,7 +130,8 @@ class Envelopes:
             try:
                 return [ANSWER, to, by, ref, entry.number, 1, entry.answer.encode(value, out)]
             except NotCarried as error:
-                # The asker waits for an answer, so it gets an error instead of the mistake of the process here.
+                # The process here has made the mistake, but raising there would leave the asker without an answer. So
+                # the mistake is logged, and the asker gets an error.
                 out.raw.clear()
                 log.error(
                     "%s/%s: the answer to %s cannot be sent to another node: %s", self._own, by, entry.name, error

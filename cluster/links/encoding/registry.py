@@ -12,8 +12,8 @@ an older node ignores them, and a newer one takes the defaults if they are missi
 `is_credited` is for messages that carry contents and that nobody asked for. A process that sends one while too much
 waits to be written gets `link_full(node)` (CL-15), and `link_free(node)` as soon as less waits.
 
-A message that is sent without being asked and asked elsewhere needs one entry. Two contracts may have messages of one
-name if their fields are the same; the entry then serves both.
+A message that some processes send and others ask needs only one entry. Two contracts may have messages of one name if
+their fields are the same; the entry then serves both.
 
 The lane of a message follows from the kinds of its sender and receiver, never from the message itself, so that
 everything that one process sends to another stays in order (CL-5). `LANES` lists the kinds that do not use the lane
