@@ -9,8 +9,10 @@ from .backing.mirrored_queue import MirroredQueue
 
 
 def tell_accepted(mirrored: MirroredQueue, first: int, digests: Sequence[bytes], is_persistent: bool) -> None:
-    """Send the mirrors the digests of messages that the queue has just accepted, the first of this number: with the
-    messages, if it has published them, so that no mirror ever has one without the other.
+    """Send the mirrors the digests of messages that the queue has just accepted under the numbers from `first` on.
+
+    If the last instruction publishes these messages, it gets the digests too, so that no mirror ever has a message
+    without its digest, or the other way round. Otherwise the messages have left already, and only the digests are sent.
     """
     if not mirrored.is_followed:
         return

@@ -46,7 +46,8 @@ class Admission:
         self.following: tuple[int, ...] = ()
         #: The learner that is counted.
         self.proposed: Member | None = None
-        #: The position up to which it must have the stream to know who has published what.
+        #: The position of the instruction that names the publishers: only a learner that has the stream up to there
+        #: knows which publishes were taken.
         self._taken_told = 0
         #: By node: until when its replica is not admitted again, and how often it was evicted.
         self._barred = _NONE_BARRED
@@ -74,7 +75,7 @@ class Admission:
         if not ready:
             return False
         self.proposed = ready[0]
-        # The copies of the messages do not say how often these were returned, nor who has published them.
+        # The learner has copied the messages, but not how often each was returned nor who published it, so send both.
         backing.tell_returns()
         backing.out.append(instructions.taken(backing.publishers))
         backing.took(ring.broadcast(ONLY, backing.out))

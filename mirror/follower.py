@@ -70,7 +70,8 @@ class Follower:
         mirrored = self._mirrored
         parts, run = instructions.published(content)
         if self.learner is not None and self.learner.has_given(run.first):
-            # The replica with which it has compared its messages did not have all of an earlier master's publishes yet.
+            # The learner has compared its messages with those of a replica that had not yet received all publishes of
+            # an earlier master, so it may have kept a message that the queue does not have.
             self.learner.begin_anew("a message has come with a number that this replica had before")
             return None
         mirrored.publishers.took(parts)

@@ -85,7 +85,8 @@ class Handover:
         self._before: Member | None = None
         #: The epoch at which this replica has become the master.
         self._epoch = 0
-        #: What has come for the master of an epoch.
+        #: The epoch of a master, and the acknowledgements that the old master has sent for it, as the content of a
+        #: REMOVE.
         self._came: tuple[int, bytes] = (0, b"")
         #: The numbers of the messages that were removed, as the content of a REMOVE; empty if there are none.
         self.removed = b""
@@ -111,7 +112,7 @@ class Handover:
         self._before = None
 
     def came(self, epoch: int, acknowledged: bytes) -> None:
-        """Note what has come for the master of this epoch."""
+        """Note the acknowledgements that the old master has sent for the master of this epoch."""
         self._came = epoch, acknowledged
         self._before = None
 

@@ -1,8 +1,8 @@
 """`Mirror`: the role of a replica that follows the master of its queue.
 
-It has no clients. Channels reach the master by the queue's row. A message of a channel that reaches a mirror was sent
-when this replica was still the master, or already for when it will be. It is dropped, as if the process that it was for
-had ended.
+It has no clients. Channels reach the master by the queue's row. A channel whose message reaches a mirror knows an older
+row, in which this replica was still the master, or a newer one, in which it will be. The message is dropped, as if it
+had been sent to a process that has ended.
 """
 
 from __future__ import annotations

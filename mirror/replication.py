@@ -393,7 +393,7 @@ class MirrorReplication:
         except BaseException:
             self.go_on()
             raise
-        # A member that does not know that all have the stream would leave if one that was behind it became the master.
+        # If a member behind another one becomes the master, that one leaves unless it knows that all have the stream.
         self._ring.tell_done()
         replica.spawn(self._go_on_later(self._rests))
         return self._ring.view.epoch
@@ -443,7 +443,7 @@ class MirrorReplication:
             self._mirrored.out.append(instructions.window(size))
 
     def synchronise(self, is_wanted: bool) -> bool:
-        """An operator has a learner copy the queue, or stop that."""
+        """Have a learner copy the queue, or stop that, for an operator; return whether that changed anything."""
         return self._learner is not None and self._learner.synchronise(is_wanted)
 
     @property
@@ -488,7 +488,7 @@ class MirrorReplication:
             admission.propose(self._ring)
 
     def _leave(self, why: str) -> None:
-        # Not an orderly end, after which channels would confirm publishes that no replica has taken.
+        # End with a fault. After an orderly end channels would confirm publishes that no replica has taken.
         self._replica.stop(ExitReason(ExitKind.EXIT, why))
 
 

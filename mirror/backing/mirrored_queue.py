@@ -55,7 +55,7 @@ class MirroredQueue(BackingQueue):
         self.out: list[Instruction] = []
         self.position = 0
         self.confirming = Confirming()
-        #: Who has published what is or was in the queue.
+        #: Which publishes of which channels this replica has taken.
         self.publishers = Publishers()
         #: Called with the numbers that became safe here, while a new master waits until the messages that it has taken
         #: as a mirror are safe.
@@ -141,7 +141,9 @@ class MirroredQueue(BackingQueue):
             self.note_floors(reign, [])
 
     def note_floors(self, reign: int, floors: Iterable[int]) -> None:
-        """Note the floors of another replica at that reign. Both belong to the later one of the two reigns then."""
+        """Note the floors that another replica knows at its reign. From then on this replica is at the later one of
+        both reigns; each floor that is of the earlier one rises by `SKIPPED` for each reign between them.
+        """
         own_reign, own = self.floors()
         self._reign = max(reign, own_reign)
         for number in own:
@@ -239,7 +241,8 @@ class MirroredQueue(BackingQueue):
         """This replica, which has recovered its messages from the disk, becomes the master of this reign. The master
         before it may have delivered any of these messages.
 
-        The disk does not say to which reign its numbers belong, so as many are left out as if it was before the first.
+        The disk does not record in which reign its numbers were given. They may be older than the first reign, so
+        `SKIPPED` numbers are left out for each reign that there ever was.
         """
         self._reign = 0
         self.reign_is(reign)
@@ -349,7 +352,7 @@ class MirroredQueue(BackingQueue):
         return deliveries
 
     def _marked(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """The deliveries, with those marked that the master before may have delivered."""
+        """The deliveries. Messages that an earlier master may have delivered are marked as redelivered."""
         found = []
         for delivery in deliveries:
             first, last = delivery.tags[0], delivery.tags[-1]
@@ -405,7 +408,8 @@ class MirroredQueue(BackingQueue):
         return self.inner.requeue(tags)
 
     def purge(self, limit: int = UNLIMITED) -> int:
-        # A purge goes on until nothing is left, and nothing comes in between.
+        # The caller purges step by step until nothing is left, without other operations in between. So one instruction,
+        # at the first step, is enough.
         count = self.inner.purge(limit)
         if count and not self._is_purging and self.is_followed:
             self.out.append(instructions.purge(list(self.inner.pending_numbers())))

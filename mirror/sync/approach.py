@@ -34,7 +34,7 @@ class Approach:
         self._least = None
 
     def lags(self, cursor: int, now: float) -> bool:
-        """Whether the cursor has advanced for `LAG_SECONDS` without coming nearer. They begin anew if so."""
+        """Whether the cursor has advanced for `LAG_SECONDS` without coming nearer. If so, these seconds begin anew."""
         distance = self._distance(cursor)
         if self._least is None or distance < self._least:
             self._least, self._since, self._cursor = distance, now, cursor

@@ -36,7 +36,7 @@ class Unfit(Exception):
 
 
 class Comparison:
-    """Belongs to a learner; `backing` has the messages, and no wrapper around them."""
+    """Belongs to a learner. `backing` is the queue that has the messages, without the `MirroredQueue` around it."""
 
     def __init__(self, backing: BackingQueue, loader: DiskLoader | None) -> None:
         self._backing = backing

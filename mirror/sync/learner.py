@@ -257,7 +257,8 @@ class Learner:
             self._follow(after)
             if target.is_done:
                 self._end_comparison(comparison)
-            # A part that is behind must be read from the disk. The end of the turn goes on with that.
+            # Messages to remove may stand behind others that must first be read from the disk, which goes on at the end
+            # of each turn (`MirroredQueue.remove_more`).
             await replica.synced()
 
     def _end_comparison(self, comparison: Comparison) -> None:
@@ -281,7 +282,7 @@ class Learner:
         self._is_over = True
         unfit = to_metadata.replica_unfit(row.vhost, row.name, row.queue_id, replica.member.generation)
         replica.send(replica.context.metadata, unfit)
-        # It must not report that it has stored anything more.
+        # End at once: this replica must not report to the ring that it has stored anything more.
         replica.stop(ExitReason(ExitKind.EXIT, why))
 
     async def _may_take(self, position: int) -> bool:
@@ -332,7 +333,7 @@ class Learner:
         assert group is not None and replica.member is not None
         log.info("%s: clients publish faster than this replica copies; the master slows them down", self._phrase)
         address = replica.context.peers.replica(replica.row.queue_id, group.master)
-        with suppress(AmqpError, ProcessDown, UnknownMessage):  # the last one: the other node has an older version
+        with suppress(AmqpError, ProcessDown, UnknownMessage):  # UnknownMessage: the other node has an older version
             await replica.ask(address, to_queue.copy_lags(replica.member.generation))
 
     async def _get_chunk(self, source: Member) -> None:
@@ -343,7 +344,8 @@ class Learner:
             await replica.sleep(RETRY_SECONDS)
             return
         if cursor != END and not target.is_paused:
-            # It comes while this one is taken, so that neither the source nor the disk here waits for the other one.
+            # Request the next chunk while this one is taken, so that neither the source nor the disk here has to wait
+            # for the other one.
             self._requested = source, cursor, self._request(source, cursor)
         if not await self._may_take(position):
             return
@@ -377,8 +379,9 @@ class Learner:
     async def _get_window(self, copy: WindowCopy, source: Member) -> None:
         """Get the next part of what the queue remembers for deduplication.
 
-        It is taken when the stream has come as far, and not if it may lack what a publish that was left to the chunks
-        has.
+        The part is taken when the stream has come as far as the source had when it sent the part. It is requested again
+        if it may lack digests: those of publishes that this replica has received as chunks, before it began to keep
+        what the stream brings.
         """
         replica = self._replica
         copy.begin(self._target.reached)
@@ -396,14 +399,14 @@ class Learner:
         if not await self._may_take(position) or copy is not self._window_copy:
             return
         if size != copy.size:
-            # A policy has changed it, which this node knew earlier or later than the master.
+            # A policy has changed the size, and this node has noticed that earlier or later than the source.
             replica.remembering.resize(size)
             self.window_changed()
             return
         old = copy.take(generation, following, split_digests(persistent), split_digests(transient))
         self._unsynced += len(persistent)
         if self._unsynced > UNSYNCED_BYTES or copy.is_done:
-            # Whoever joins the ring has all of it on its disk.
+            # A member of the ring must have the whole window on its disk, so wait for the disk before joining.
             await replica.synced()
             self._unsynced = 0
         if old is not None:

@@ -62,7 +62,7 @@ class SyncSource:
         replica = self._replica
         if await self._may_read():
             most = policy_of(replica).get("ha-sync-batch-size")
-            # RabbitMQ uses its default instead of 1, too.
+            # As in RabbitMQ, a batch size of 1 stands for the default.
             most = None if most == 1 else most
             found = await read_chunk(self._mirrored.inner, replica.loader, first, self._position, most)
             if found is not None:

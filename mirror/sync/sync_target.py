@@ -55,7 +55,8 @@ class SyncTarget:
         self._kept_bytes = 0
         #: The position of the last instruction that came.
         self.reached = 0
-        #: The position of the last instruction that was left to the chunks: none before it may be taken.
+        #: The position of the last instruction that was left to the chunks. No chunk of an earlier position may be
+        #: taken.
         self._left_out = 0
 
     def came(self, first: int, found: list[Instruction]) -> Placed:

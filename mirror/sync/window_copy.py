@@ -32,7 +32,7 @@ class WindowCopy:
         self._deduplication = deduplication
         self._window = Window(1 if deduplication is None else deduplication.window.size)
         self._generation = self.at = 0
-        #: The position behind which what the stream brings is kept; None if that has not begun.
+        #: The position of the stream from which on the digests that it brings are kept; None before that has begun.
         self._since: int | None = None
         self.is_done = False
 
@@ -42,7 +42,7 @@ class WindowCopy:
         return 0 if self._deduplication is None else self._window.size
 
     def begin(self, position: int) -> None:
-        """Keep what the stream brings behind this position, unless that has begun already."""
+        """Begin to keep the digests that the stream brings behind this position, unless that has begun already."""
         if self._since is None:
             self._since = position
             if self._deduplication is not None:
@@ -53,7 +53,9 @@ class WindowCopy:
             self._deduplication.came_meanwhile = None
 
     def is_too_early(self, position: int) -> bool:
-        """Whether a part of this position may lack what the stream had brought before it was kept here."""
+        """Whether a part of this position may lack digests that the stream brought before this copy began to keep
+        them.
+        """
         return self._since is None or position < self._since
 
     def take(self, generation: int, following: int, persistent: list[bytes], transient: list[bytes]) -> Window | None:
