@@ -36,9 +36,9 @@ DEFAULT_PAIR = (400, 200)
 #: The pair of a queue with its journal and its message stores: the default of `msg_store_credit_disc_bound`.
 STORE_PAIR = (4000, 800)
 
-#: How many times as much credit the processes of two nodes give each other as those of one. A message takes many times
-#: as long to the other node and back, and each frame on the way costs as much as dozens of small messages. With this
-#: credit a frame has so many of them that a queue on another node takes 100-byte messages as fast as one on this node.
+#: The credit between processes of two nodes, as a multiple of that between processes of one node. A message takes many
+#: times as long to the other node and back, and each frame costs as much as dozens of small messages. With this credit
+#: a frame has so many messages that a queue on another node takes 100-byte messages as fast as one on this node.
 ACROSS_LINKS = 4
 
 #: The credit with a peer that is not credited.
@@ -299,7 +299,7 @@ class CreditFlow:
         return bool(self.credit_blocked)
 
     def credit_from(self, peer: Hashable) -> int:
-        """Messages that may still be sent to `peer`, where a batch is cut (FC-29); UNLIMITED if it is not credited."""
+        """Messages that may still be sent to `peer`, which bounds a batch (FC-29); UNLIMITED if it is not credited."""
         credit = self._credit_from.get(peer)
         if credit is None:
             credit = self._pair_of(peer)[0] or UNLIMITED

@@ -370,7 +370,7 @@ class Process(Actor):
     def register_family(self, family: str, resolve: Resolve, is_expected: IsExpected | None = None) -> None:
         """Let `resolve` find the process for each name that begins with `<family>/`, from the rest of the name.
 
-        While there is none and `is_expected`, messages to the name are held, until `release_held`.
+        While a name has no process and `is_expected` returns True for it, messages to it are held until `release_held`.
         """
         self._host.names.register_family(family, resolve, self.myAddress, is_expected)
 
@@ -672,7 +672,9 @@ class Process(Actor):
         return self.on_overload(address)
 
     def _close(self) -> None:
-        """Close what the process owns, at once. The host calls this at its end, and no handler after that."""
+        """Close what the process owns, at once. The host calls this when the process ends, and no handler
+        after that.
+        """
         try:
             self.on_exit()
         except Exception:

@@ -29,7 +29,9 @@ Work = tuple[Done, Callable[..., Any], tuple[Any, ...]]
 
 
 class _Worker:
-    """A thread of the pool. It has `work` while `has_work` is free; without any it ends."""
+    """A thread of the pool. It waits for the lock `has_work`, which `give` releases; it ends if it gets no
+    `work` then.
+    """
 
     __slots__ = ("has_work", "thread", "work")
 

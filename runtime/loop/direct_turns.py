@@ -28,7 +28,7 @@ FEW = 4
 #: saved against a poll every 0.2 ms. A client that was idle waits this much longer, but only while others are busy.
 POLL_INTERVAL = 1e-3
 
-#: Seconds after which the loop goes through a round, which has more to do than turns.
+#: Seconds after which the loop goes through a whole round, which also fires timers and calls `housekeep`.
 DIRECT_SECONDS = 10e-3
 
 
@@ -119,7 +119,8 @@ class DirectTurns:
                 cell = ready.popleft()
                 message = turn(cell)
                 now = monotonic()
-                # A turn that is longer than `short` ends after `ends`, which is `POLL_INTERVAL` away at most.
+                # Only turns longer than `short` are noted. Every such turn is over later than `ends`, which is at most
+                # `POLL_INTERVAL` after its beginning, so other turns need not be compared with `short`.
                 if now > ends:
                     if now - began > short:
                         base.lanes.note(cell, message, began, now)

@@ -127,7 +127,7 @@ class Lanes:
         self._stage, self._left = _LIGHT, 0
         #: Until when clients go on at once, because a turn was long.
         self.follow_until = 0.0
-        #: Which one does, and since when.
+        #: The client that goes on at once (`_followed`), and since when it does (`_visited`).
         self._visited = 0.0
         self._followed: Lane | Cell | None = None
         #: How many turns in a row a light client may still have.
@@ -211,7 +211,9 @@ class Lanes:
         return now
 
     def _go_on(self, owner: Cell, began: float, now: float) -> None:
-        """Place what a turn of a light client has woken: for a while after a long turn, before all others."""
+        """Have the cells wait that a turn of a light client has woken: for a while after a long turn, before all
+        others.
+        """
         if now >= self.follow_until:
             self.admit(owner)
             return
@@ -258,7 +260,7 @@ class Lanes:
                         lane.owed = len(lane) - 1
                     lane.clear()
             except BaseException:
-                # As in `_light_turns`.
+                # As in `_light_turns`, the actor whose turn was cut short must stay able to handle its exit request.
                 if cell is not None and cell in lane:
                     self.drop_until(lane, cell)
                     if cell.actor is not None:
@@ -286,7 +288,7 @@ class Lanes:
         return now
 
     def _noted(self, cell: Cell, message: Any, began: float, now: float, ends: float) -> float:
-        """Note a turn that may have been long. Return the time after which the next one may have been."""
+        """Note a turn if it was long. Return a time: a later turn that ends before it cannot have been long."""
         watchdog = self._watchdog
         if now - began > watchdog.floor or now - began > LONG_TURN_SECONDS:
             self.note(cell, message, began, now)
@@ -302,8 +304,8 @@ class Lanes:
     # -- woken cells -------------------------------------------------------------------------------
 
     def admit(self, owner: Cell | _Group) -> None:
-        """Let the woken cells have turns: those that serve a client for that one, the others for `owner`, for which the
-        turn was that has woken them.
+        """Have the woken cells wait for turns. Each counts for the client that the cell serves or, if it serves none,
+        for `owner`, in whose turn it was woken.
         """
         ready, light, shared = self._ready, self.light, self.shared
         if len(ready) > BURST:

@@ -86,9 +86,9 @@ TIMERS = 256
 #: faster. A loop with longer sleeps does not poll, so that little traffic costs little.
 POLLING_SECONDS = 60e-6
 
-#: While more than one poll of `HITS_A_MISS` finds nothing, a loop polls before one of `UNPOLLED_SLEEPS` short sleeps.
-#: What it waits for may then need the processor that it polls on: two nodes and a client that shared two processors
-#: spent a fifth of them on such polls.
+#: While more than one in `HITS_A_MISS` polls finds nothing, a loop polls only before one in `UNPOLLED_SLEEPS` short
+#: sleeps. The program that it waits for may then need the processor that it polls on: two nodes and a client that
+#: shared two processors spent a fifth of them on such polls.
 HITS_A_MISS, UNPOLLED_SLEEPS = 8, 64
 
 #: Longest sleep of a loop, in seconds. epoll counts milliseconds in a C int, so that a longer timer wakes the loop once
@@ -291,7 +291,8 @@ class LoopBase(ActorBase):
     def _wait(self, now: float, wake_at: float | None) -> tuple[list[tuple[int, int]], float]:
         """Wait until `wake_at` for a descriptor. Return those that are ready, as `Poller.poll` does, and the time."""
         poll, monotonic = self.poller.poll, time.monotonic
-        if self._polls_first and not self._pool.is_busy():  # its threads would have to share the interpreter
+        # While the pool's threads work, polling would take the interpreter from them.
+        if self._polls_first and not self._pool.is_busy():
             until = now + POLLING_SECONDS
             if wake_at is None or wake_at > until:
                 while now < until:

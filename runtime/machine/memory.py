@@ -28,7 +28,7 @@ class Memory(Protocol):
     def collector(self) -> Callable[[], object] | None:
         """A function that frees what only the garbage collector can free; None in a simulation.
 
-        Finalizers run in the thread that calls it, so only the thread of the processes may.
+        Finalizers run in the thread that calls it, so only the thread of the processes may call it.
         """
 
 

@@ -23,7 +23,7 @@ def port_holder(port: int) -> str:
     try:
         return f"{Path(f'/proc/{process}/comm').read_text().strip()} (process {process})"
     except OSError:
-        # It has ended since.
+        # The process has ended since it was found.
         return ""
 
 

@@ -111,7 +111,7 @@ class JoiningSocket(socket.socket):
             pieces.append(piece)
             size += len(piece)
             if size >= JOINED_MAX:
-                # A slow reader takes a part only, and the next call joins the rest again.
+                # A slow reader takes only a part, and the next call would join all the rest once more.
                 break
         return self.send(b"".join(pieces))
 
@@ -122,7 +122,7 @@ _StreamSocket: type[socket.socket] = JoiningSocket if IS_PORTABLE else socket.so
 def _own_the_port(listening: socket.socket) -> None:
     """Let a broker that starts again bind its port although connections of the last one linger in TIME_WAIT."""
     if sys.platform == "win32":
-        # SO_REUSEADDR would let another program listen on the same port there, and TIME_WAIT is no hindrance.
+        # On Windows SO_REUSEADDR would let another program listen on the same port, and TIME_WAIT hinders nobody.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
     else:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

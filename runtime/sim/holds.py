@@ -25,7 +25,7 @@ class Hold:
 
     def __init__(self, match: Match) -> None:
         self._match = match
-        #: Address of the sender and of the receiver.
+        #: The pairs (sender, receiver) of addresses between which every further message is held.
         self._pairs: set[tuple[str, str]] = set()
 
     @property

@@ -207,7 +207,7 @@ class SimSocket:
 
 
 def _ignore() -> None:
-    """Nothing watches the socket yet."""
+    """Do nothing: stands for `changed` as long as nothing watches the socket."""
 
 
 class SimListening:

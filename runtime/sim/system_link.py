@@ -80,7 +80,7 @@ class SystemLink:
         return self._world.link(side.machine.name, self._other(side).machine.name)
 
     def _carry(self, side: _Side, arrive: Any, *args: Any) -> None:
-        """Call `arrive(other side, *args)` when that has arrived from `side`."""
+        """Send something from `side` to the other side: call `arrive(other side, *args)` when it gets there."""
         way = self._way_from(side)
         way.carry(way, arrive, self._other(side), *args)
 
@@ -94,7 +94,7 @@ class SystemLink:
         caller = self._caller
         base = caller.machine.base
         if base is None or caller.session or caller.calling or self._is_cut or self._called.machine.base is None:
-            return  # the mend or the boot for which this waits leads to another call
+            return  # when the link is mended, or the machine is booted, this is called again
         self._last_session += 1
         caller.calling = self._last_session
         self._carry(caller, self._accept, caller.calling, base.name)

@@ -273,7 +273,7 @@ class ActorBase:
         return last
 
     def _resume_woken(self, cell: Cell) -> None:
-        """Resume the coroutines of `cell` whose waits are over; the rest of many in the next turns."""
+        """Resume coroutines of `cell` whose waits are over: at most `resume_budget`; the others in its next turns."""
         woken, actor = cell.woken, cell.actor
         cell.woken = list(woken[self.resume_budget :]) or ()
         for pending in woken[: self.resume_budget]:

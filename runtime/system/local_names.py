@@ -96,7 +96,9 @@ class LocalNames:
         return found
 
     def resolve(self, address: ActorAddress) -> ActorAddress | None:
-        """The process that the name in this address stands for; None if there is none, or if that has this address."""
+        """The process that the name in this address stands for. None if there is none, or if `address` is the process's
+        own address already.
+        """
         details = str(address.addressDetails)
         found = self.get(details.removeprefix(self._prefix))
         return None if found is None or found.addressDetails == details else found

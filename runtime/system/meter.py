@@ -71,7 +71,8 @@ class Metering:
         waiting, began = len(cell.queue), time.perf_counter()
         message = type(self._base).turn(self._base, cell)
         tally = self._count(cell, began)
-        # Messages that a process sends itself in its own turn are counted as if it had left this many unhandled.
+        # The handled messages are those that are gone from the mailbox. Messages that the process sent itself in this
+        # turn are in it now, so that as many too few are counted.
         tally.messages += max(0, waiting - len(cell.queue))
         return message
 

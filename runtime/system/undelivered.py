@@ -41,7 +41,7 @@ class Undelivered:
                 base.enqueue(target, sender, ("$down", message[1], reason))
                 return
             if message[0] == "$work":
-                message[1]()  # it is not the receiver's own
+                message[1]()  # work that another process left to the receiver, so it must be done all the same
                 return
             if type(message[0]) is str and message[0].startswith("$"):
                 return
