@@ -53,7 +53,9 @@ class AddedHeader:
 
 
 class HeaderAdder:
-    """Adds the header `name`, an i64, to any contents. Neighbours with equal properties share an `AddedHeader`."""
+    """Adds the header `name`, an i64, to any contents. Consecutive ones with equal properties share an
+    `AddedHeader`.
+    """
 
     __slots__ = ("_header", "_name")
 

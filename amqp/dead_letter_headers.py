@@ -144,7 +144,7 @@ def _with_death(headers: Table, death: Table) -> Table:
 def _with(headers: Table, name: str, letter: str, value: Any) -> Table:
     """`headers` with this value under `name`, sorted by name as RabbitMQ sorts every table that it changes."""
     changed = headers.replaced(name, letter, value)
-    # Letters of ASCII sort as their bytes do, and most names need not be encoded.
+    # RabbitMQ sorts by the bytes of the names. Names in ASCII have the same order as texts, so most need no encoding.
     is_ascii = all(map(str.isascii, map(itemgetter(0), changed)))
     return Table(sorted(changed, key=itemgetter(0) if is_ascii else _encoded_name))
 

@@ -19,8 +19,8 @@ from .fields import MAX_DEPTH, value_size
 #: Bytes of the shortest table or array for which the regular expressions are used.
 _LONG = 512
 
-#: Names that are searched for in the bytes of a table, and places where they are found. With more of either, it looks
-#: at one entry after the other.
+#: The most names that are searched for in the bytes of a table, and the most places where they may be found. With more
+#: of either, `split_entries` looks at one entry after the other.
 _FEW = 32
 
 #: Bytes that a value takes behind its type letter, for the letters of fixed size.
@@ -89,7 +89,7 @@ def check_entries(data: bytes, at: int, stop: int) -> None:
 def _simple_end(data: bytes, at: int, stop: int, is_table: bool) -> int:
     """Where the entries or values end that begin at `at`, and that a regular expression can pass over."""
     found = (_ENTRIES if is_table else _VALUES).match(data, at, stop)
-    assert found is not None  # it matches nothing as well
+    assert found is not None  # the expression also matches no entry at all
     return found.end()
 
 

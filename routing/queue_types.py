@@ -28,7 +28,8 @@ class QueueType:
 
     name: str
     module: str
-    #: The arguments of declarations that it accepts, of those that any type accepts. Unknown arguments are ignored.
+    #: The arguments of declarations that this type accepts. It refuses those that only other types accept, and ignores
+    #: those that no type knows.
     arguments: frozenset[str] = frozenset()
     #: The arguments of consumers that belong to other types, which it refuses.
     foreign_consumer_arguments: tuple[str, ...] = ()

@@ -76,7 +76,7 @@ class RoutingTable:
     def __init__(self, decorators: tuple[ExchangeDecorator, ...] = (), wide: int = WIDE) -> None:
         self._decorators = decorators
         self._wide = wide
-        #: Called with the virtual host and the name of each queue that comes, goes or changes beside groups.
+        #: Called with the virtual host and the name of each queue that comes, goes or changes, if the host has groups.
         self._queue_watch: Callable[[str, str], None] = _watch_nothing
         self.version = 0
         #: Virtual hosts whose messages are traced (AB-81).
@@ -394,7 +394,9 @@ class RoutingTable:
             self.version += 1
 
     def find_carried(self, vhost: str) -> bool:
-        """Find out again to which exchanges those with a window lead; True if that has changed."""
+        """Find out again which exchanges are reached from those with a deduplication window; True if that has
+        changed.
+        """
         host = self._vhosts.get(vhost)
         if host is None or not (host.windows.exchanges or host.windows.carried):
             return False

@@ -112,14 +112,16 @@ class VhostRows:
         return len(bindings) > most or sum(map(_work, bindings)) > most
 
     def some_bindings(self, end: str | Destination, most: int) -> tuple[Binding, ...]:
-        """Bindings from an exchange, or to a destination: as much work as `most` of them, and at least one."""
+        """Bindings from an exchange, or to a destination, at least one: as many as are as much work to remove as `most`
+        bindings without arguments.
+        """
         return _within(self._of(end), most)
 
     def _of(self, end: str | Destination) -> Growing[Binding, bool]:
         return self._by_source.get(end, {}) if isinstance(end, str) else self._by_destination.get(end, {})
 
     def is_large(self, most: int) -> bool:
-        """Whether removing all rows is more work than `most` of them."""
+        """Whether removing all rows is more work than removing `most` bindings without arguments."""
         return self.count() > most or sum(_work(binding) for binding, _ in self.bindings()) > most
 
     def some(self, count: int) -> tuple[tuple[Binding, ...], tuple[str, ...], tuple[str, ...]]:
@@ -257,7 +259,7 @@ def _work(binding: Binding) -> int:
 
 
 def _within(bindings: Iterable[Binding], most: int) -> tuple[Binding, ...]:
-    """The first of the bindings, as much work as `most` of them."""
+    """The first of the bindings: as many as are as much work to remove as `most` bindings without arguments."""
     found = []
     for binding in bindings:
         if most <= 0:

@@ -175,7 +175,7 @@ def _may_differ(expiration: bytes) -> bool:
 
 
 def _expiration(size: int) -> _Stretch:
-    """A number of milliseconds above 0, as a group. Neighbours that are compared byte by byte have the same one."""
+    """A number of milliseconds above 0, as a group. Messages that `count_alike` finds alike have the same number."""
     return _Stretch(size, b"((?!0{%d})[0-9]{%d})" % (size, size))
 
 

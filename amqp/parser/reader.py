@@ -135,7 +135,8 @@ class FrameReader:
         self.credit: dict[int, int] = {}
         self.content_started = False
         self.has_more = False
-        #: The bytes of the payload of the last frame that was read frame by frame, as that of every METHOD.
+        #: Bytes of the payload of the last frame that was read frame by frame. After a METHOD without content it is the
+        #: frame of that method.
         self.frame_size = 0
         self._frame_max = frame_max
         self._max_body_size = MAX_BODY_SIZE

@@ -88,7 +88,7 @@ def max_unacked_bytes(arguments: Table) -> int:
 
 
 def with_max_unacked_bytes(arguments: Table, limit: int) -> Table:
-    """The arguments of a consumer that may hold no more than `limit` bytes either; 0 is no limit."""
+    """The arguments, with `x-max-unacked-bytes` lowered to `limit` if they allow more; a `limit` of 0 is none."""
     given = max_unacked_bytes(arguments)
     if not limit or given and given <= limit:
         return arguments

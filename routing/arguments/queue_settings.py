@@ -108,8 +108,8 @@ class QueueSettings:
     def paces_queue(self) -> bool:
         """Whether the queue is paced as a whole, by itself or together with others.
 
-        A policy cannot say that consumers have clocks of their own and share one with those of other queues. If a
-        policy and an operator policy say so together, the queues share one clock.
+        The pace scope `consumer` does not fit a pace group, and no single policy may define both. If a policy and an
+        operator policy together do, the queues of the group share one clock.
         """
         is_shared = self.pace_group is not None and self.pace_scope == "consumer"
         return self.pace_rate is not None and (self.pace_scope == "queue" or is_shared)
@@ -170,7 +170,7 @@ def queue_settings(
     if "max_priority" in given or queue_type(arguments) != CLASSIC.name:
         given.pop("fair_by", None)  # set by a policy; only classic queues without priorities can have fair lanes
     if queue_type(arguments) != CLASSIC.name:
-        given.pop("deduplicate", None)  # likewise
+        given.pop("deduplicate", None)  # set by a policy; only classic queues can deduplicate
     return QueueSettings(**given) if given else _DEFAULTS
 
 
@@ -198,7 +198,8 @@ _SETTINGS = {
     CONSUMER_TIMEOUT: "consumer_timeout",
     DEDUPLICATE: "deduplicate",
 }
-#: The fields that a declaration fixes, and one whose key in policies has another name.
+#: The fields that policies cannot set, because the declaration fixes them; and `deduplicate`, whose key in policies is
+#: not that of its argument without the `x-`.
 _FIXED = frozenset({"max_priority", "single_active_consumer", "deduplicate"})
 #: The fields by the keys of policies.
 _POLICY_SETTINGS = {name.removeprefix("x-"): field for name, field in _SETTINGS.items() if field not in _FIXED} | {

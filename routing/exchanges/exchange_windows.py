@@ -15,7 +15,7 @@ from ..destinations import Destination
 
 
 class ExchangeWindows:
-    """Those of one virtual host. Only Metadata changes them, by the routing table."""
+    """The deduplication windows of one virtual host. Only Metadata changes them, through the routing table."""
 
     __slots__ = ("carried", "exchanges", "last_way", "queues")
 

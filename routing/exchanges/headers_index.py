@@ -218,7 +218,7 @@ _NOTHING = _Shape((), ())
 
 
 def _requirements(arguments: Table) -> list[tuple[_Shape, _Values]]:
-    """What a message must have to match a binding with these arguments: the headers of one of these requirements."""
+    """The requirements of a binding with these arguments. A message matches if it has the headers of one of them."""
     needs_all, required = _required(arguments)
     if needs_all:
         return [_requirement(required)]
@@ -226,7 +226,7 @@ def _requirements(arguments: Table) -> list[tuple[_Shape, _Values]]:
 
 
 def _required(arguments: Table) -> tuple[bool, list[_Argument]]:
-    """The arguments that are compared with headers, and before that whether a message must meet all of them."""
+    """Whether a message must meet all arguments, or one is enough; and the arguments that are compared with headers."""
     mode = _match_mode(arguments)
     skips_x = mode in (b"all", b"any")
     required = [entry for entry in arguments if entry[0] != "x-match" and not (skips_x and entry[0].startswith("x-"))]
@@ -256,7 +256,7 @@ def _match_mode(arguments: Table) -> bytes:
 
 
 def _comparable(value: Any) -> Hashable:
-    """Something that equals the same of another value exactly if the two values match.
+    """A value to compare in the place of this one: those of two values are equal if the two match, and only then.
 
     Type letters are not compared, so numbers match by value, but a bool matches only bools: True equals 1 in Python and
     not in AMQP. Tables and arrays become flat, because Python compares nested tuples by recursion.
