@@ -311,7 +311,8 @@ class RingMember:
             self._on_stranger(sender, frame)
             return
         if sender != self.view.right_of(self.me) and not self._is_follower(sender):
-            # One of the two has a later view. If it is the sender, it will be the right neighbour here as well.
+            # One of the two members has a later view than the other. If it is the sender, the next view here will have
+            # it as the right neighbour, so keep its frame until then.
             self._strangers[sender, None] = frame
             return
         known = self._receivers.get(sender)

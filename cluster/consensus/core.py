@@ -84,9 +84,9 @@ class Raft:
     """See the module.
 
     node       the name of this node
-    ballot     what the disk has; `Ballot(0, None)` for a new node
-    log        what the disk has
-    draw       a number between two, both included; decides when elections begin
+    ballot     the ballot that the disk has; `Ballot(0, None)` for a new node
+    log        the log that the disk has
+    draw       returns a number between two, both included; decides when elections begin
     """
 
     def __init__(self, node: str, ballot: Ballot, log: RaftLog, draw: Callable[[int, int], int]) -> None:
@@ -96,7 +96,7 @@ class Raft:
         self.role = RaftRole.FOLLOWER
         #: The leader of the term, if this node knows it.
         self.leader_name: str | None = None
-        #: What only the leader has.
+        #: What this node knows and does while it leads; None while it does not.
         self.leading: Leader | None = None
         self._election = Election(draw)
         self._messages: list[ConsensusMessage] = []

@@ -148,7 +148,7 @@ class ToLink(Contract):
 
     @message
     def end_session(self, reason: str) -> None:
-        """From Links: end what is up now, and connect again."""
+        """From Links: end the session that is up now, and connect again."""
 
     @message
     def items(self) -> LinkItems:

@@ -193,8 +193,9 @@ class Members(Process):
     async def _until_started(self) -> None:
         """Wait until this process has links, and Metadata has read from the disk which nodes are members.
 
-        The node answers commands before that. A member would take itself for a node that is alone. A reset would then
-        remove its data without leaving the cluster, which would wait for its vote for ever.
+        The node accepts commands before that, so they wait here. Otherwise a member would take itself for a node that
+        is alone. A reset would then remove its data without leaving the cluster, which would wait for its vote for
+        ever.
         """
         await self.started.wait_for(lambda: self.has_started and self.has_metadata)
 

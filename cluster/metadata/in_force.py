@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Ticks without an answer after which a member does not count for what is in force.
 SILENT_TICKS = 40
-#: Ticks after which a member that has not applied what was committed then does not count either (CL-32). Its lease has
-#: ended before, so it serves nobody.
+#: A member that has not applied by now what was committed this many ticks ago does not count either (CL-32). Its lease
+#: has ended before, so it serves nobody.
 LAG_TICKS = 50
 
 

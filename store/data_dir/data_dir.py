@@ -238,7 +238,7 @@ def lock_holder(lock: int) -> str:
 
 
 def _check_metadata(directory: DataDir) -> None:
-    # A start without the metadata would delete the messages of every vhost as those of deleted queues.
+    # A start without the metadata would take all queues for deleted, and delete the messages of every vhost.
     if not os.path.isdir(directory.metadata) and os.path.isdir(directory.vhosts) and os.listdir(directory.vhosts):
         raise DataDirError(
             f"data directory '{directory.path}' has lost its metadata: '{directory.vhosts}' holds messages, but "

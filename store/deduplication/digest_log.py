@@ -84,7 +84,7 @@ class DigestLog:
         self._log = log
         #: Digests that the window has at least.
         self._size = size
-        #: What only the journal has: the position of each record, and its body.
+        #: The records that only the journal has: the position of each, and its body.
         self._unflushed: deque[tuple[int, bytes]] = deque()
         #: The number of the next record of copied digests.
         self._copies = COPIED

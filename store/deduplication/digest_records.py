@@ -35,7 +35,7 @@ def decode_digests(body: bytes) -> tuple[int, list[bytes]]:
 def from_last_beginning(bodies: Sequence[bytes]) -> Sequence[bytes]:
     """The bodies of records from the last new beginning on; all if there is none.
 
-    What the journal has from before it may belong to an earlier window, whose files are deleted.
+    Records before it may belong to an earlier window, whose files are deleted.
     """
     beginnings = [at for at, body in enumerate(bodies) if len(body) == 8 and int.from_bytes(body, "big") >= COPIED]
     return bodies[beginnings[-1] :] if beginnings else bodies

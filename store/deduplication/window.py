@@ -47,7 +47,7 @@ MOST_PER_SET = 4 * SET_SIZE
 
 
 def digester(user: str) -> Digester:
-    """What digests the keys of one user: copy it, update the copy with the key, and take its digest.
+    """The keyed hash for the keys of one user: copy it, update the copy with a key, and take the copy's digest.
 
     The same key gives another digest for each user.
     """
@@ -125,7 +125,7 @@ class Window:
     def resize(self, size: int) -> None:
         """Remember the last `size` digests from now on, and keep those that the window has, as far as it needs them.
 
-        Until as many digests have come, the window may have more than twice as many. `free` frees what it gives up.
+        Until `size` digests have come, the window may have more than twice `size`. `free` frees what it gives up.
         """
         self.size = size
         if self._count >= size:
@@ -168,7 +168,7 @@ class Window:
 
     def part(self, at: int) -> tuple[int, list[bytes], list[bytes]]:
         """Return the place of the next part, and the digests of the part at the place `at`: those of persistent
-        messages and those of transient ones. Older ones come first.
+        messages and those of transient ones. The parts with the oldest digests come first.
 
         The first part is at 0, and the last one returns 0 again. If `generation` changes between two parts, they do
         not belong together.

@@ -45,8 +45,8 @@ class EmptiedSegments:
 
     @property
     def are_damaged(self) -> bool:
-        """Whether any of the files is damaged. It is not rewritten, but removed once the journal has synced. If it
-        stayed, `store verify` and the next start would report its damage again.
+        """Whether any of the files is damaged. A damaged file without un-acked entries is not rewritten, but removed
+        once the journal has synced. If it stayed, `store verify` and the next start would report its damage again.
         """
         return any(self._segments[number].is_damaged for number in self._positions if number in self._segments)
 

@@ -113,7 +113,7 @@ class QueueIndex:
         `clean` is what `terminate` returned, if the queue stopped cleanly. If that still fits the files, nothing is
         read and the result is None. Otherwise every segment is read, its torn tail is cut, and its entries are united
         with what the journal replayed. The caller then finds out which bodies in `Scan.stored` the message store has,
-        calls `drop_missing` with the rest, and flushes synced (queue-and-store section 5.5).
+        calls `drop_missing` with the messages of the others, and flushes synced (queue-and-store section 5.5).
         """
         if clean is not None and (replayed is None or replayed.is_empty):
             sizes = segment_sizes(self._disk, self._directory, clean)

@@ -177,9 +177,9 @@ class JournalEngine:
         )
 
     def replay(self) -> dict[int, Replayed]:
-        """What the files leave of each queue now. Waits for the disk; no batch is in flight.
+        """The messages and acks of each queue that the files have now. Waits for the disk; no batch is in flight.
 
-        For a queue that crashed alone: the caller has committed all its records.
+        Called when a single queue has crashed and is recovered. The caller has committed all its records.
         """
         assert not self._is_in_flight
         numbers = [number for number in range(self.oldest, self.current + 1) if self._disk.exists(self._path(number))]

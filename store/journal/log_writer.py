@@ -72,7 +72,7 @@ class LogWriter:
 
     The publisher of a message waits for its record, and for its body if that is in the message store. Where consumers
     keep up, the store waits for acknowledgements before it syncs (its *dwell*), so these records need not hurry either.
-    When the store has written bodies all the same, `hurry` has the records follow.
+    When the store has written bodies nevertheless, `hurry` has the journal write their records too.
     """
 
     __slots__ = (
@@ -207,7 +207,7 @@ class LogWriter:
         self._next[queue] = number if before is None else max(before, number)
 
     def _of(self, queue: int) -> _Gathered:
-        """What the present frame has of a queue number."""
+        """The records of a queue number in the present frame; none at first."""
         gathered = self._gathered.get(queue)
         if gathered is None:
             gathered = self._gathered[queue] = _Gathered(bool(self._gathered))

@@ -262,7 +262,9 @@ class MessageIndex:
     # -- removing
 
     def prune(self, now: int) -> bool:
-        """Remove what is too old or too much, in one transaction. Returns whether there is more to do.
+        """Remove places that have expired, and the oldest messages if the tables are too large, in one transaction.
+
+        Returns whether there is more to do.
 
         `now` is in ms since the epoch.
         """

@@ -90,8 +90,8 @@ def have_expirations(origins: list[Origin]) -> bool:
 
 
 def have_same_fate(one: Origin, other: Origin) -> bool:
-    """Whether messages with these origins may share a run. Those that expire at once may not share it with others,
-    because a queue may drop them where it keeps the others (AB-96).
+    """Whether messages with these origins may share a run. Messages that expire at once share none with messages that
+    do not, because a queue may drop the former where it keeps the latter (AB-96).
     """
     return (
         one is other

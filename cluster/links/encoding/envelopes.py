@@ -70,7 +70,7 @@ class Envelopes:
 
     def __init__(self, registry: Registry, own: str, peer: str) -> None:
         self._registry = registry
-        #: Used for one message after the other.
+        #: Used again for each message, so that none costs an object of its own.
         self._out = Outgoing(own, peer)
         self._own, self._peer = own, peer
         self._own_prefix, self._peer_prefix = f"{own}/", f"{peer}/"

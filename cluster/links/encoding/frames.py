@@ -147,7 +147,7 @@ class LinkFrameReader:
 
     def __init__(self, max_frame: int) -> None:
         self.max_frame = max_frame
-        #: Input from `_at` on, and what came behind it.
+        #: The input is `_data` from `_at` on, then the pieces in `_behind`: `_size` bytes in all.
         self._data = b""
         self._at = 0
         self._behind: list[bytes] = []

@@ -35,7 +35,7 @@ class PositionedAccess:
             self.append_rest(pieces, os.writev(self._fd, pieces))
 
     def append_rest(self, pieces: Sequence[bytes], written: int) -> None:
-        """Write what a call that wrote only `written` bytes of `pieces` has left over."""
+        """Write the rest of `pieces`, after a call that has written only their first `written` bytes."""
         if written < sum(map(len, pieces)):
             # A short write happens at the edge of a full disk or above 2 GiB. The next write raises, or finishes.
             _write_fully(self._fd, memoryview(b"".join(pieces))[written:])

@@ -31,7 +31,7 @@ class Tally:
         self._counted: dict[Lane, Totals] = {}
         self._stale: set[Lane] = set()
         #: A heap of lanes by their length, the longest first, and by their number. An entry with a length that its lane
-        #: no longer has does not count. None until somebody asks for the longest lane, or asks again.
+        #: no longer has does not count. None while nobody has asked for the longest lane since it was dropped or made.
         self._lengths: list[tuple[int, int, Lane]] | None = None
         #: The lanes that were touched since `take_touched` was last called.
         self._news: set[Lane] = set()
@@ -121,7 +121,7 @@ class Tally:
         return lane, second
 
     def _drop_old(self, lengths: list[tuple[int, int, Lane]], but: Lane | None = None) -> None:
-        """Remove the entries at the top that do not count, and those of one lane."""
+        """Remove entries from the top until the first one counts and is not of the lane `but`."""
         while lengths:
             length, _, lane = lengths[0]
             if lane is not but and self._counted.get(lane, _NOTHING).ready == -length:

@@ -94,8 +94,8 @@ class StreamSegments:
         return segment.first
 
     def published_from(self, time: int) -> range:
-        """The numbers among which the first message is that was published at `time` or later: those of the first
-        segment with such a message; empty if there is none.
+        """The numbers to search for the first message that was published at `time` or later: those of the first segment
+        with such a message; empty if there is none.
         """
         for at, segment in enumerate(self._segments):
             if segment.published >= time:
@@ -129,7 +129,7 @@ class StreamBacking(BackingQueue):
     A run that is ABSENT (see `placement`) has stubs in the place of its contents, which are in the message store.
     """
 
-    #: The owner adds what it publishes.
+    #: The owner adds the messages that it publishes.
     segments: StreamSegments
 
     #: Whether another replica of the stream was the master when the last segment began: then that master has already

@@ -94,7 +94,7 @@ def numbering_of(terms: dict[str, Any]) -> Numbering | None:
 
 
 def found_empty(numbering: Numbering) -> RecoveredQueue:
-    """What a queue begins with that has nothing but its numbering."""
+    """What a queue begins with if it has no message and no segment, only its numbering."""
     stop, gap, lives = numbering.stop, numbering.gap, numbering.lives
     return RecoveredQueue(0, 0, stop, stop, False, False, gap, False, stop, lives=lives)
 

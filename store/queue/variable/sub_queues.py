@@ -145,7 +145,7 @@ class SubQueues:
         return source.runs.head if source.count else None
 
     def take(self, count: int) -> list[Run]:
-        """Take up to `count` messages from the head, in whatever state they are."""
+        """Take up to `count` messages from the head, whether their bodies are in memory or not."""
         taken: list[Run] = []
         while count > 0 and self.head() is not None:
             source = self.q4 if self.q4.count else self.q3
