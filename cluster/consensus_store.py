@@ -40,7 +40,7 @@ def write_of(ready: Ready, compacted: Mark | None = None) -> LogWrite:
         ballot=ready.ballot,
         entries=ready.entries,
         applied=applied,
-        # A snapshot is always further than any entry that could be compacted before it came.
+        # A snapshot contains more entries than could be compacted before it came, so the log begins behind it.
         start=None if compacted is None or ready.snapshot is not None else _start(compacted),
     )
 

@@ -226,7 +226,9 @@ class RingMember:
         return state.done < state.retained.last and not self._before(old, stream) >= self._before(self.view, stream)
 
     def _before(self, view: View, stream: Stream) -> set[Member]:
-        """The members from the speaker of the stream to this one, which are all of them if it is a learner."""
+        """The members of the ring from the speaker of the stream up to this one; all of them if this one is a
+        learner.
+        """
         speaker, members = view.speakers.get(stream), view.members
         at = members.index(speaker) if speaker in members else 0
         order = members[at:] + members[:at]

@@ -38,8 +38,8 @@ class Publishers:
 
     def __init__(self) -> None:
         self._taken: dict[str, RangeSet] = {}
-        #: Whether no publish that a channel may ask for is missing here. It is False for a learner until the master has
-        #: sent it the earlier publishes, and for a replica that recovered from its disk, which has no publishers.
+        #: Whether every publish that a channel may ask for is known here. It is False for a learner until the master
+        #: has sent it the earlier publishes, and for a replica that recovered from its disk, which has no publishers.
         self.is_complete = True
         #: By channel, the number below which it awaits no answer, and by how much these numbers have risen in all since
         #: the master last sent them to the mirrors.

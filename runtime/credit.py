@@ -131,7 +131,9 @@ class _BlockedTime:
             by_second[second] = by_second.get(second, 0.0) + blocked
 
     def share(self, now: float, since: float | None) -> float:
-        """The blocked share of the time since `SHARE_SECONDS` full seconds ago; `since`: begin of the present block."""
+        """The blocked share of the time since `SHARE_SECONDS` full seconds ago. `since` is when the present block
+        began; None if there is none.
+        """
         begin = int(now) - SHARE_SECONDS
         blocked = sum([seconds for second, seconds in self._by_second.items() if second >= begin])
         if since is not None:

@@ -43,7 +43,8 @@ REDELIVERED, PERSISTENT, OWN_PROPERTIES = 1, 2, 4
 
 
 class BlockBuilder:
-    """Gathers runs, and makes blocks of them. The next block begins at the number `first` and has `count` messages.
+    """Gathers runs, and makes blocks of them. The next block begins at the number `first`, and has `count` messages so
+    far.
 
     If not `has_bodies`, each content ends behind the header frame.
     """

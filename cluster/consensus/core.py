@@ -132,7 +132,7 @@ class Raft:
         if isinstance(message, Vote) and message.term >= self.term and self._disregards(message):
             return
         if message.term > self.term:
-            # The term of a pre-vote is that of an election that may never take place.
+            # A pre-vote has the term of an election that may never take place, so that term is not taken over.
             if not (isinstance(message, PreVote) or isinstance(message, PreVoteAnswer) and message.is_granted):
                 self._follow(message.term)
         elif message.term < self.term:
@@ -321,7 +321,7 @@ class Raft:
         self._count(self.node, True)
 
     def _campaign(self, is_transfer: bool) -> None:
-        """Begin a term as its candidate. Own vote and questions wait for the write, which also has the whole log."""
+        """Begin a term as its candidate. The node's own vote counts, and the others are asked, after the next write."""
         self.role = RaftRole.CANDIDATE
         self.leader_name = None
         self.term, self._voted_for = self.term + 1, self.node

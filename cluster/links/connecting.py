@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.links")
 
-#: Seconds before the attempts to connect, each give or take `JITTER`; the last one is that of all that follow.
+#: Seconds before the attempts to connect, each give or take `JITTER`; the last one holds for all further attempts.
 BACKOFF = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 JITTER = 0.2
 

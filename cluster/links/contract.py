@@ -92,7 +92,7 @@ class ToLinks(Contract):
 
     @message
     def subscribe(self, watcher: Address[ToLinkWatcher]) -> None:
-        """From watchers: send it `link_up` for each link that is up, and all that follows, until it ends."""
+        """From watchers: send the watcher `link_up` for each link that is up, and later messages, until it ends."""
 
     @message
     def disconnect(self, node: str, reason: str) -> None:

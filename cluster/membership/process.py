@@ -272,8 +272,8 @@ class Members(Process):
     def on_leader_is(self, sender: Sender, leader: str | None, term: int) -> None:
         self.leadership.leader_is(leader, term)
         if leader is not None and leader != self.own.name and self.consensus is not None:
-            # The new leader declares no node down, not even one that has stopped in order, before every member has sent
-            # it a heartbeat.
+            # Send heartbeats at once: the new leader declares no node down, not even one that has stopped in order,
+            # before every member has sent it one.
             self._beat(self.consensus)
 
     # -- serving clients, and the end ---

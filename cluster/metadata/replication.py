@@ -46,7 +46,8 @@ log = logging.getLogger("warren.cluster")
 TICK = 0.05
 #: Ticks that are taken at a time while there is a leader and nothing waits: as many as between two heartbeats.
 CALM_TICKS = HEARTBEAT_TICKS
-#: How many ticks longer a follower sets its timer: the leader's heartbeat comes first, and lets it take its ticks.
+#: By how many ticks a follower sets its timer later: normally the leader's heartbeat comes before, and the follower
+#: then takes its ticks without being woken by the timer.
 LATE_TICKS = 1
 #: Ticks that are made up for after the process has stood still. Any election has ended by then.
 MOST_TICKS = 100

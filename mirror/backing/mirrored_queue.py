@@ -88,8 +88,8 @@ class MirroredQueue(BackingQueue):
     # -- the mirror
 
     def copies(self, is_copying: bool) -> None:
-        """Begin or end to keep no message in memory. The backlog of a queue may be larger than the memory, and nobody
-        reads it here while it is copied; a lazy queue also writes large runs once instead of twice.
+        """Keep no message in memory from now on, or keep some again. The backlog may be larger than the memory, and
+        nobody reads it here while it is copied; a lazy queue also writes large runs once instead of twice.
         """
         if is_copying != self._is_copying:
             self._is_copying = is_copying

@@ -57,8 +57,8 @@ class Held:
 
     @seam("replica: which of its own messages a learner keeps")
     def only(self, wanted: list[range]) -> tuple[Held, list[range], int]:
-        """These messages without those that are not in `wanted`; the numbers of the latter; and how many messages of
-        `wanted` are missing here.
+        """The messages here that are in `wanted`; the numbers of the others here; and how many messages of `wanted` are
+        missing here.
         """
         if self.spans == wanted:
             return self, [], 0

@@ -84,7 +84,8 @@ class Learner:
         deduplication = replica.state.deduplication
         if deduplication is not None:
             replica.remembering.dispose(deduplication.forget())
-        #: Copies what the queue remembers for deduplication, if it does. None if not all nodes may know such queues.
+        #: Copies what the queue remembers for deduplication. None as long as some node may be too old to know such
+        #: queues.
         self._window_copy: WindowCopy | None = None
         if (MIRRORED_DEDUPLICATION,) in replica.context.definitions.features:
             self._window_copy = WindowCopy(deduplication)

@@ -102,7 +102,7 @@ class SyncSource:
         return self._position(), window.size, window.generation, following, b"".join(persistent), b"".join(transient)
 
     async def _may_read(self) -> bool:
-        """Whether this replica has all messages, once none that has left waits to be removed here."""
+        """Wait until all messages that have left are removed here; return whether this replica has all others."""
         while self._mirrored.is_behind and self._has_everything():
             await self._replica.sleep(BEHIND_SECONDS)
         return self._has_everything()

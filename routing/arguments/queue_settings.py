@@ -90,8 +90,8 @@ class QueueSettings:
     fair_lane_limit: int | None = None
     #: The deduplication window: how many earlier messages a new one is compared with; None: no deduplication.
     deduplicate: int | None = None
-    #: The widest window of the exchanges that lead to the queue and deduplicate. Without `deduplicate` it is for
-    #: messages that come through one of these exchanges alone.
+    #: The widest window of the exchanges that lead to the queue and deduplicate. Without `deduplicate` it applies only
+    #: to messages that come through one of these exchanges.
     exchange_window: int | None = None
 
     @property

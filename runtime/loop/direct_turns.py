@@ -74,7 +74,7 @@ class DirectTurns:
     def _read(self, events: list[tuple[int, int]], now: float, served: set[Cell]) -> float:
         """Let the owners of ready descriptors have their turns, and add them to `served`. Return the time.
 
-        Those of processes that share their turns, and of plain actors, are left to `Descriptors`.
+        Descriptors of processes that share their turns, and of plain actors, are left to `Descriptors`.
         """
         base = self._base
         owners, short = base.poller.owners, min(base.watchdog.floor, LONG_TURN_SECONDS)

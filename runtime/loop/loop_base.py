@@ -259,7 +259,7 @@ class LoopBase(ActorBase):
             if deadline is not None and (wake_at is None or deadline < wake_at):
                 wake_at = deadline
             threads.is_asleep = True
-            # A thread that posted just before that did not wake the loop, so its call must be found here.
+            # A thread that posted a call before `is_asleep` was set did not wake the loop, so look for its call now.
             if calls or self.is_stopping:
                 threads.is_asleep = False
                 continue

@@ -189,7 +189,7 @@ class ActorBase:
             if cell.woken:
                 message = ("resume",)
                 self._resume_woken(cell)
-                # A simulation lets a process resume without the messages that have not arrived yet.
+                # In a simulation the budget is 0 in a turn that only resumes a coroutine.
                 count = 0 if actor._stop_reason is not None else min(count, self.budget)
             while count:
                 count -= 1

@@ -271,7 +271,7 @@ def _locate(disk: Disk, directory: str, number: int, offset: int, index: Locatio
                 parts.append(part)
 
     try:
-        # A killed process leaves bytes that were never synced. Queues rely on them from here on.
+        # A killed process leaves bytes that were never synced. Sync them, because queues rely on them from here on.
         file.sync()
         for chunk in _chunks(whole()):
             index.fill(number, chunk)

@@ -86,7 +86,7 @@ def read_ids(disk: Disk, directory: str, number: int) -> IdsFiles:
                 for body in bodies_of(part.kind, part.payload, number):
                     bodies.append(body)
                     count += len(decode_digests(body)[1])
-            # A killed process leaves bytes that were never synced. The window is built on them.
+            # A killed process leaves bytes that were never synced. Sync them, because the window relies on them.
             file.sync()
         finally:
             file.close()

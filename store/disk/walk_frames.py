@@ -94,7 +94,7 @@ def _damaged(file: Readable, offset: int, size: int) -> DamagedPart:
     first = first_not_zero(file, offset, end)
     is_tail = end == size
     is_zero = first is None
-    # One append may have left zeros, and the next one a torn frame behind them.
+    # A torn tail may also be zeros that one append has left, followed by the torn frame of the next append.
     is_torn = is_tail and (
         is_cut or first is None or first > offset and _end_of_damage(file, first, size) == (size, True)
     )

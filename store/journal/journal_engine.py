@@ -269,7 +269,9 @@ class JournalEngine:
 
     @property
     def current_bytes(self) -> int:
-        """Bytes in the file that batches go to, beside the states at its head and what older files have as well."""
+        """Bytes in the file that batches go to, without the states at its head and records that older files
+        have too.
+        """
         return self._size - self._head
 
     @property
@@ -388,8 +390,8 @@ class JournalEngine:
                 self._disk.delete(self._path(number))
 
     def close_flushed(self, kept: Sequence[QueueRecords] = ()) -> None:
-        """Close the journal after every queue has flushed everything, synced. Only a file with the states remains, and
-        with the records `kept`.
+        """Close the journal after every queue has flushed everything, synced. Only one file remains, with the states
+        and the records `kept`.
 
         Waits for the disk.
         """

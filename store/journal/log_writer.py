@@ -114,7 +114,7 @@ class LogWriter:
         return self._add(queue, record(Type.ACK, queue, [encode_spans(spans)]))
 
     def delete(self, queue: int) -> int:
-        """Record that the queue was deleted; returns the position. A queue without a record needs none for that."""
+        """Record that the queue was deleted, unless it has no record at all; returns the position."""
         if queue not in self._next:
             return self.position
         self._next[queue] = None

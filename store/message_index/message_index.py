@@ -135,7 +135,8 @@ class MessageIndex:
                 self._secret = bytes(transaction.get(b"secret", db=self._meta) or b"")
                 transaction.put(b"engine", engine.name.encode(), db=self._meta)
                 position: int = U64.unpack(transaction.get(b"position", db=self._meta) or bytes(8))[0]
-                # A crash may have undone the transaction of keys that are in files. Positions are not given twice.
+                # A crash may have undone a transaction whose keys are in files already. Go on behind their positions,
+                # because none is given twice.
                 self._position = max(position, self.keys.end)
                 #: The queues that report, by number.
                 self.queues = dict(_queue_rows(transaction.cursor(self._queue_table)))

@@ -200,8 +200,8 @@ class Parts(Codec):
 class RecordCodec(Codec):
     """A value of `made`, whose fields have these codecs, in the order of its constructor's arguments.
 
-    `fields` returns the values of the fields; a NamedTuple is its own. Fields that the last `len(defaults)` codecs
-    describe may be missing.
+    `fields` returns the values of the fields, for a NamedTuple the tuple itself. Fields that the last `len(defaults)`
+    codecs describe may be missing.
     """
 
     def __init__(self, made: Callable[..., Any], *codecs: Codec, defaults: tuple[Any, ...] = ()) -> None:

@@ -49,8 +49,8 @@ def cost(content: bytes) -> int:
 
 
 def joined_deliveries(found: list[tuple[Lane, Delivery]]) -> list[Delivery]:
-    """The deliveries with outer tags. Neighbours of one fate become one delivery: a round over many lanes has one
-    message of each, and each delivery costs the dispatch as much as a long one.
+    """The deliveries, with the lane in their tags. Consecutive ones of one fate become one delivery: a round over many
+    lanes takes one message of each, and a delivery of one message costs the dispatch as much as one of many.
     """
     deliveries = []
     for (_, redelivered), group in groupby(found, key=lambda each: (any_of(each[1].origins)[2:], each[1].redelivered)):

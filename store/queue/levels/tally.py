@@ -90,7 +90,8 @@ class Tally:
                 counted.pop(lane, None)
             if not new.pending:
                 self.moving.discard(lane)
-        # A full queue asks for its longest lane all the time, but one that was full only once may never do so again.
+        # A full queue asks for its longest lane all the time. But one that was full only once may never do so again, so
+        # a heap that has grown is dropped.
         if self._lengths is not None and len(self._lengths) > LENGTHS_KEPT * (1 + len(counted)):
             self._lengths = None
         self._stale.clear()

@@ -177,7 +177,7 @@ class SubQueues:
     def available(self, limit: int) -> int:
         """How many messages at the head, up to `limit`, can be taken without the disk.
 
-        The last one of q3 stays while delta has any (QS-5).
+        The last message of q3 stays while delta has messages (QS-5).
         """
         count = 0
         for queue in (self.q4, self.q3):
