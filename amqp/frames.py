@@ -29,7 +29,8 @@ HEAD = struct.Struct(">BHI")
 CONTENT_HEAD = struct.Struct(">BHIHHQ")
 END = b"\xce"
 
-#: Bytes from which slices of a view, which copy nothing, cost less than slices of the bytes.
+#: Above this many bytes, frames are cut from a memoryview, whose slices copy nothing; below, slices of `bytes` cost
+#: less.
 _VIEWED_FROM = 8192
 
 _HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"

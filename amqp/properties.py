@@ -181,7 +181,7 @@ def _decode(props: bytes, with_headers: bool) -> Properties:
 def encode_properties(properties: Properties, more_headers: bytes = b"") -> bytes:
     """Encode `properties`, flags first. Raises FieldError for a value out of range or of a wrong type.
 
-    `more_headers` are encoded headers that follow those of `properties`, which has some then.
+    `more_headers` are encoded headers to put behind those of `properties`, whose `headers` must not be None then.
     """
     flags = 0
     parts = [b""]

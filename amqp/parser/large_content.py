@@ -28,7 +28,8 @@ from ..frames import HEAD, frame, framing
 #: bytes and any are missing. Copying a smaller one costs less than a separate read.
 REST_MIN = 16 * 1024
 COPIED_MAX = 40 * 1024
-#: The smallest payload of the frames, unless one frame brings the rest: each frame costs a check.
+#: A body is received in place only if its next frame has a payload of at least this many bytes, because each frame
+#: costs a check.
 FRAME_MIN = 4000
 
 

@@ -135,8 +135,7 @@ class FrameReader:
         self.credit: dict[int, int] = {}
         self.content_started = False
         self.has_more = False
-        #: Bytes of the payload of the last frame that was read frame by frame. After a METHOD without content it is the
-        #: frame of that method.
+        #: Bytes of the payload of the last frame that was read frame by frame; for a METHOD, of its method frame.
         self.frame_size = 0
         self._frame_max = frame_max
         self._max_body_size = MAX_BODY_SIZE
@@ -550,7 +549,9 @@ class FrameReader:
     # -- in place ---
 
     def _begin_large(self, channel: int, length: int) -> None:
-        """Receive the rest of a body in place if it is worth it; a part of its next frame of `length` is there."""
+        """Receive the rest of a body in place if it is worth it. Its next frame, with a payload of `length` bytes, has
+        arrived only in part.
+        """
         assembly = self._assemblies.get(channel)
         if assembly is None or assembly.gathered is None or assembly.is_irregular:
             return
@@ -571,7 +572,9 @@ class FrameReader:
             self._position = 0
 
     def _is_next(self, start: LargeStart) -> bool:
-        """Whether the buffer has the beginning of another publish with this start, whose rest is worth a read."""
+        """Whether another publish with this start begins in the buffer, and the rest of it is worth receiving
+        in place.
+        """
         buffer, position = self._buffer, self._position
         return (
             buffer.startswith(start.prefix, position)
@@ -581,7 +584,9 @@ class FrameReader:
         )
 
     def _begin_same(self, start: LargeStart) -> None:
-        """Receive the content of such a publish in place. Its frames were checked when `start` was made."""
+        """Receive in place the content of a publish for which `_is_next` is true. Its method and header frames need no
+        check, because they are the bytes of `start`, which were checked before.
+        """
         self._assemblies[start.channel] = assembly = Assembly(start.method_payload, BasicPublish, None)
         assembly.has_header = True
         assembly.props = start.props

@@ -56,8 +56,8 @@ Fate = tuple[bytes, "bytes | None"]
 SPECIAL = b"!"
 #: The reply-to that the channel replaces by a name of its own (AB-140).
 DIRECT_REPLY_TO = b"amq.rabbitmq.reply-to"
-#: The headers that decide, as they stand in a table on the wire. The same bytes inside a value make a key special too,
-#: which costs time and changes nothing else.
+#: The headers that make a key special, as their names stand in a table on the wire. The same bytes inside a value do so
+#: too, which costs time and changes nothing else.
 _SENDER_SELECTED = (b"\x02CC", b"\x03BCC")
 
 
@@ -65,7 +65,7 @@ _SENDER_SELECTED = (b"\x02CC", b"\x03BCC")
 def fate(props: bytes) -> Fate:
     """The key of a message with these property bytes, and the text of its expiration; never raises.
 
-    There is no expiration beside a special key, under which the channel decodes all properties.
+    With a special key the expiration is None, because the channel then decodes all properties anyway.
     """
     try:
         return _SKIMMERS[props[:2]](props)

@@ -92,7 +92,9 @@ class ToLinks(Contract):
 
     @message
     def subscribe(self, watcher: Address[ToLinkWatcher]) -> None:
-        """From watchers: send the watcher `link_up` for each link that is up, and later messages, until it ends."""
+        """From watchers: send the watcher `link_up` for each link that is up, then every later message, until
+        it ends.
+        """
 
     @message
     def disconnect(self, node: str, reason: str) -> None:

@@ -88,7 +88,7 @@ class MirroredQueue(BackingQueue):
     # -- the mirror
 
     def copies(self, is_copying: bool) -> None:
-        """Keep no message in memory from now on, or keep some again. The backlog may be larger than the memory, and
+        """Keep no message in memory while a copy is made (`is_copying`). The backlog may be larger than the memory, and
         nobody reads it here while it is copied; a lazy queue also writes large runs once instead of twice.
         """
         if is_copying != self._is_copying:

@@ -381,8 +381,7 @@ class Learner:
         """Get the next part of what the queue remembers for deduplication.
 
         The part is taken when the stream has come as far as the source had when it sent the part. It is requested again
-        if it may lack digests: those of publishes that this replica has received as chunks, before it began to keep
-        what the stream brings.
+        if it may lack digests that the stream brought before this replica began to keep them.
         """
         replica = self._replica
         copy.begin(self._target.reached)

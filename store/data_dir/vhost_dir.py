@@ -123,7 +123,7 @@ def open_vhost(disk: Disk, path: str, queues: Collection[int], segment_entries: 
     numbers = queue_numbers(disk)
     kept = {number for number in numbers if number >> LEVEL_BITS in queues}
     for number in numbers - kept:
-        disk.delete_tree(queue_directory(number))  # C-17
+        disk.delete_tree(queue_directory(number))  # a crash left it after the metadata had lost the queue (C-17)
     return FoundVhost(
         _configured(disk, kept, segment_entries),
         {queue: values for queue, values in taken.items() if queue in queues},

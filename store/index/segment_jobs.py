@@ -132,7 +132,7 @@ class FlushJob:
                 if is_damaged:
                     put_aside(self._disk, path)
                 else:
-                    self._disk.delete(path)  # QS-22
+                    self._disk.delete(path)  # every entry of it is acked (QS-22)
 
     def _sync_others(self) -> None:
         """Sync what earlier flushes left unsynced, and the names."""

@@ -208,7 +208,7 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
             if isinstance(part, DamagedPart):
                 content = None
                 if part.is_torn_tail:
-                    file.truncate(part.offset)  # D-9
+                    file.truncate(part.offset)  # so that the next append begins where the last whole frame ends (D-9)
                     file_size = part.offset
                 else:
                     parts.append(part)

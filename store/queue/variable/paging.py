@@ -93,7 +93,7 @@ class Paging:
         """
         self._rates.update()
         now = (self._sub_queues.ram_count, self.ram_acks())
-        previous, self._previous = self._previous, now  # D-6
+        previous, self._previous = self._previous, now  # unlike RabbitMQ, which never refreshes the sample (D-6)
         if self._rates.is_idle:
             return INFINITE
         return (sum(now) + sum(previous)) / (4 * sum(self._rates.rates))
