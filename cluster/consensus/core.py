@@ -321,7 +321,11 @@ class Raft:
         self._count(self.node, True)
 
     def _campaign(self, is_transfer: bool) -> None:
-        """Begin a term as its candidate. The node's own vote counts, and the others are asked, after the next write."""
+        """Begin a term as its candidate.
+
+        The node's own vote counts, and the others are asked, after the next write, with which its disk also has the
+        whole log.
+        """
         self.role = RaftRole.CANDIDATE
         self.leader_name = None
         self.term, self._voted_for = self.term + 1, self.node

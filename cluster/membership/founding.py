@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Ask this node to have its cluster admit the node that asks."""
+    """Ask the node `through` to have its cluster, whose id is `cluster`, admit this node."""
 
     through: str
     cluster: str

@@ -108,7 +108,9 @@ class Proposals:
     # -- what becomes of them ---
 
     def is_awaited(self, serial: int) -> bool:
-        """Whether anybody waits for this command. If not, its time was over before."""
+        """Whether anybody waits for this command. If nobody does, it was answered before, mostly because its deadline
+        had passed.
+        """
         return serial in self._open
 
     def applied(self, serial: int, index: int, outcome: Outcome) -> None:

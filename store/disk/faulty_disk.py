@@ -149,7 +149,7 @@ class FaultyDisk(Disk):
         raise self._error
 
     def kill(self) -> None:
-        """End the process alone."""
+        """End the process, while the machine goes on, so that whatever was written stays."""
         self.life += 1
         self.heal()
 

@@ -69,7 +69,7 @@ class FairQueue(LevelledQueue):
         self._lanes = {number: Lane(number, level) for number, level in self._by_number.items()}
         self._by_value: dict[str, Lane] = {}
         self._round = Round()
-        #: Values that may share lanes before the next search.
+        #: How many more values get a new or a shared lane before a lane without messages is searched for again.
         self._until_search = 0
         #: By lane: how many messages wait for their confirm, without those that lane 0 had before the queue had lanes.
         self._unconfirmed: dict[int, int] = {}
