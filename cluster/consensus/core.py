@@ -321,11 +321,7 @@ class Raft:
         self._count(self.node, True)
 
     def _campaign(self, is_transfer: bool) -> None:
-        """Begin a term as its candidate.
-
-        The node's own vote counts, and the others are asked, after the next write, with which its disk also has the
-        whole log.
-        """
+        """Begin a term as its candidate. The own vote counts, and others are asked, once the disk has term and log."""
         self.role = RaftRole.CANDIDATE
         self.leader_name = None
         self.term, self._voted_for = self.term + 1, self.node
