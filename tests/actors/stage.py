@@ -37,15 +37,17 @@ WAIT = 300.0
 PROPS = b"\x00\x00"
 PERSISTENT = b"\x10\x00\x02"
 
-#: How a process ends that the test has crash.
+#: The exit reason of a process that the test has made crash.
 CRASHED = ExitReason(ExitKind.CRASH, "provoked")
 
-#: How a queue ends that is deleted.
+#: The exit reason of a queue that was deleted.
 DELETED = ExitReason(ExitKind.ORDERLY, "deleted")
 
 
 class Stub(Process):
-    """Keeps every message in `received` and does nothing. Asked, it answers with `answers[name of the message]`."""
+    """Keeps every message in `received` and does nothing else. An ask is answered with `answers[name of the
+    message]`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +63,7 @@ class Stub(Process):
         self.downs.append((name, reason))
 
     def take(self, name: str) -> list[tuple[Any, ...]]:
-        """Take out the messages of that name, and return their fields."""
+        """Remove the messages of that name, and return the fields of each."""
         found = [message[1:] for message in self.received if message[0] == name]
         self.received = [message for message in self.received if message[0] != name]
         return found
@@ -95,7 +97,7 @@ class Stage:
 
     def actor(self, address: Any) -> Any:
         if address.actorAddressString in self.base.dormant.by_address:
-            self.tell(self.metadata, address, "recovered")  # wakes it
+            self.tell(self.metadata, address, "recovered")  # a message, so that the dormant supervisor gets its process
             self.settle()
         return self.base.cells[address.actorAddressString].actor
 
@@ -111,7 +113,7 @@ class Stage:
         self.base.enqueue(sender, target, message)
 
     def crash(self, address: Any) -> None:
-        """Send a message that no process has a handler for."""
+        """Make a process crash by a message for which it has no handler."""
         self.tell(self.metadata, address, "no such message")
 
     def until(self, condition: Callable[[], Any]) -> None:
@@ -138,7 +140,7 @@ class Stage:
 
 
 class Queue_:
-    """A queue under test, or a stub in its place."""
+    """A queue under test, or a stub of one."""
 
     def __init__(self, stage: Stage, row: QueueRow) -> None:
         self.stage, self.row, self.address, self.id = stage, row, row.address, row.queue_id
@@ -175,7 +177,7 @@ class Queue_:
 
 
 class Channel_:
-    """A channel under test. A stub in the place of its connection sends it the methods that the test gives."""
+    """A channel under test. A stub of its connection sends it the methods that the test gives."""
 
     def __init__(self, stage: Stage, connection: Any, number: int, cancel_notify: bool) -> None:
         self.stage, self.connection, self.number = stage, connection, number
@@ -214,9 +216,9 @@ class Channel_:
         self.input((ACKS, self.number, [(tag, multiple)]))
 
     def frames(self) -> list[Any]:
-        """The output since the last call: methods, and bodies in the place of contents."""
+        """The output since the last call: methods, and the bodies of contents."""
         connection = self.stage.actor(self.connection)
-        # The message that ends a channel has its last output.
+        # The message by which a channel reports its end has its last output.
         last_output = [pieces for _, _, pieces, _ in connection.take("channel_closed")]
         outputs = [pieces for pieces, _ in connection.take("output")] + last_output
         return decode_output(b"".join([piece for pieces in outputs for piece in pieces]))
@@ -225,7 +227,7 @@ class Channel_:
 def run(
     number: int, bodies: list[bytes], routing_key: str = "q", props: bytes = PROPS, **fields: Any
 ) -> tuple[Any, ...]:
-    """The event with which the frame reader reports publishes that share a method frame and properties."""
+    """The event by which the frame reader reports publishes with one method frame and equal properties."""
     payload = BasicPublish(routing_key=routing_key, **fields).encode()
     key, expiration = fate(props)
     return (
@@ -244,7 +246,7 @@ def bodies_of(contents: list[bytes]) -> list[bytes]:
 
 
 def decode_output(data: bytes) -> list[Any]:
-    """The frames in `data`: methods, and bodies in the place of contents. Empty bodies are left out."""
+    """The frames in `data`: methods, and the bodies of contents. Empty bodies are left out."""
     frames, rest = split_frames(data)
     assert not rest
     return [decode_method(payload) if kind == FRAME_METHOD else payload for kind, _, payload in frames if kind != 2]

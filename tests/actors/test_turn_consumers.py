@@ -23,12 +23,12 @@ class Asker(Process):
         self.answer = await self.ask(queue, (what,))
 
 
-#: Channels of the consumers.
+#: How many channels the consumers have.
 CHANNELS = 3
 
 
 def consumed(stage: Stage, count: int, **options: Any) -> tuple[Any, list[Any]]:
-    """A queue with `count` consumers, which several channels have in rotation."""
+    """A queue with `count` consumers, which belong to several channels in turn."""
     queue, channels = stage.queue(), [stage.create(Stub) for _ in range(CHANNELS)]
     for number in range(count):
         queue.consume(channels[number % CHANNELS], f"c{number}", **options)
@@ -38,7 +38,7 @@ def consumed(stage: Stage, count: int, **options: Any) -> tuple[Any, list[Any]]:
 
 
 def apply(stage: Stage, queue: Any, **policy: Any) -> None:
-    """Have a policy of the queue say this."""
+    """Apply a policy with these settings to the queue."""
     settings = queue_settings(Table(), {key.replace("_", "-"): value for key, value in policy.items()})
     stage.tell(stage.metadata, queue.address, "apply_settings", settings)
     stage.settle()
@@ -71,7 +71,7 @@ def a_pace_of_each_consumer(stage: Stage, count: int) -> Callable[[], None]:
 
 
 def a_limit_of_each_consumer(stage: Stage, count: int) -> Callable[[], None]:
-    """Each consumer holds a message."""
+    """Each consumer holds one message, which is its limit."""
     queue, channels = consumed(stage, count, prefetch=1)
     publisher = stage.create(Stub)
     for _ in range(0, count, 100):
@@ -185,7 +185,9 @@ def test_no_turn_grows_with_the_consumers(of: Scenario) -> None:
 
 
 def test_consumers_of_a_channel_that_ends_get_nothing_more() -> None:
-    """The others get all messages, in the order of their line."""
+    """When a channel ends, its consumers get nothing more, and the others get all messages in the order of
+    their line.
+    """
     with Stage() as stage:
         queue, channels = consumed(stage, 300, no_ack=True)
         queue.tell(channels[1], "channel_closing")
@@ -219,7 +221,7 @@ def test_consumers_are_cancelled_and_listed_while_a_deleted_queue_forgets_them()
 
 
 def paced_consumers_that_wait_for_their_slots(stage: Stage, count: int) -> Callable[[], None]:
-    """The first slot of each consumer comes in an hour."""
+    """Consumers with a pace whose first slots come in an hour."""
     queue, channels = consumed(stage, count, no_ack=True)
     apply(stage, queue, pace_rate=1, pace_period_ms=3_600_000, pace_scope="consumer")
     publisher = stage.create(Stub)

@@ -1,4 +1,6 @@
-"""No turn of a queue or a channel grows with what a client has there: each message is tried with two sizes of state."""
+"""No turn of a queue or a channel does more work because a client has more there: each kind of message is tried with
+two sizes of state.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ from warren.store.messages.message import Origin
 from .measured_turns import FLOOR, GROWTH, LARGE, SMALL, TURN_MESSAGES, Scenario, assert_no_turn_grows, measured
 from .stage import DELETED, PROPS, Stage, Stub
 
-#: Messages that are published together.
+#: How many messages are published together.
 RUN = 100
 
-#: Messages without a scenario, and why.
+#: Messages without a scenario, and why they need none.
 EXEMPT = {
     **dict.fromkeys(("start", "open", "recovered", "hold", "terminate"), "the life of the node, not of a client"),
     **dict.fromkeys(("durable", "batch_lost", "flush_synced", "stored"), "journal and stores report by batches"),
@@ -460,7 +462,7 @@ def test_each_message_has_a_scenario_or_a_reason(contract: Any) -> None:
 
 
 def test_a_turn_that_grows_is_found() -> None:
-    """The scenarios would find a handler that does everything in one turn."""
+    """The test finds a handler that does all its work in one turn; if it did not, the scenarios would prove nothing."""
 
     def in_one_turn(stage: Stage, count: int) -> Callable[[], None]:
         queue, channel = held(stage, count)

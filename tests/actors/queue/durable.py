@@ -1,4 +1,4 @@
-"""What the tests of queues with a disk share: constants, and questions to a queue."""
+"""Constants and requests to a queue that the tests of queues with a disk share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..stage import Stub
 #: Bytes of a body that belongs in a message store.
 LARGE = 10_000
 
-#: Messages of which paging moves all but a segment to the disk.
+#: So many messages that paging moves all but one segment to the disk.
 BACKLOG = IO_BATCH_SIZE + SEGMENT
 
 NO_SPACE = OSError(errno.ENOSPC, "injected")
@@ -27,7 +27,7 @@ def status(queue):
 
 
 def got(stage, queue, count, no_ack=True):
-    """The bodies that `count` basic.gets return, None where the queue was empty."""
+    """The bodies that `count` basic.gets return; None for get-empty."""
     channel = stage.create(Stub)
     found = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""`HoldingQueue`: a backing queue around another one, as the master of a mirrored queue will be."""
+"""`HoldingQueue`: a backing queue that wraps another one, as that of a mirrored queue does."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from warren.store.queue.backing_queue import BackingQueue
 class HoldingQueue:
     """Passes every operation of `BackingQueue` on to `inner`, and reports nothing as safe until `release`.
 
-    It has nothing but these operations, so a process that used another one of its backing queue would fail.
+    It has no other operations, so a queue's process that used another one would fail.
     """
 
     def __init__(self, inner: BackingQueue) -> None:
         self.inner = inner
         self.is_released = False
-        #: What was taken: the operation, the numbers it returned, whether they are to be reported, and the parts.
+        #: The accepted publishes: the operation, the numbers it returned, whether they are to be reported, and the
+        #: parts.
         self.taken: list[tuple[str, range, bool, list[Part]]] = []
         self._held: list[tuple[int, int]] = []
 

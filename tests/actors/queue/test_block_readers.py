@@ -1,4 +1,4 @@
-"""Readers of blocks among stub channels: many messages in one delivery (SP-10 to SP-14, SP-23)."""
+"""Block readers among stubs of channels: many messages in one delivery (SP-10 to SP-14, SP-23)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def test_a_range_comes_as_one_block_and_ends(stage, queue, channel):
 
 
 def test_blocks_have_ready_and_unacknowledged_messages(stage, queue, channel):
-    """Each with what the next consumer would see; what was acknowledged is a hole."""
+    """Blocks have ready and unacknowledged messages, each with the redelivered flag that the next consumer would see;
+    an acknowledged message is a hole.
+    """
     consumer = stage.create(Stub)
     queue.consume(consumer, prefetch=4)
     stage.settle()
@@ -98,7 +100,9 @@ def test_the_last_block_covers_the_end_of_the_range_even_if_it_is_empty(stage, q
 
 
 def test_a_block_never_waits_to_fill(stage, queue, channel):
-    """A reader of a range beyond the highest number gets the messages that are there, and later ones as they come."""
+    """A block does not wait until it is full: a reader of a range that goes beyond the highest number gets the messages
+    that are there, and later ones as they come.
+    """
     publisher = stage.create(Stub)
     read(stage, queue, channel, blocks=True, read_from=8, read_to=12)
     assert stage.actor(channel).take_got() == [(8, 10, numbered(8, 10))]
@@ -112,7 +116,9 @@ def test_a_block_never_waits_to_fill(stage, queue, channel):
 
 
 def test_two_blocks_are_in_flight(stage, channel):
-    """The next one follows when the first is written, whatever other deliveries the channel has not written."""
+    """Two blocks are in flight: the next is sent when the first is written, whatever other unwritten deliveries the
+    channel has.
+    """
     queue, consumer = stage.queue(), channel
     queue.publish(stage.create(Stub), [bytes([65 + number]) * 30_000 for number in range(10)])
     stage.settle()
@@ -142,7 +148,9 @@ def test_prefetch_counts_blocks(stage, channel):
 
 
 def test_headers_alone(stage, queue, channel):
-    """The contents end behind the header frame, which has the size of the body."""
+    """A reader that wants only headers gets contents that end after the header frame, which has the size of
+    the body.
+    """
     read(stage, queue, channel, blocks=True, headers_only=True, read_from=0, read_to=9)
     messages = stage.actor(channel).messages
     assert [message.content[-1:] for message in messages] == [b"\xce"] * 10
@@ -179,7 +187,9 @@ def test_a_strict_range_of_blocks_ends_with_an_error_if_messages_leave_before_th
 
 
 def test_another_queue_id_is_refused(stage, queue):
-    """The refusal keeps a reader of a queue that was deleted and declared again from acknowledging in the new one."""
+    """A reader that names another queue id is refused, so that a reader of a queue that was deleted and declared again
+    does not acknowledge in the new one.
+    """
     channel = stage.create(Channel)
     assert read(stage, queue, channel, queue_id=queue.id, ack_to=1) is True
     other = "9f" * 16

@@ -1,6 +1,7 @@
-"""Whatever becomes of a message, its confirm waits until the backing queue reports its number as safe (AB-111).
+"""The confirm of a message waits until the backing queue reports its number as safe, whatever becomes of the message
+(AB-111).
 
-A backing queue that shares its messages with other replicas can so hold back every confirm. In these tests it reports
+So a backing queue that shares its messages with other replicas can hold back every confirm. In these tests it reports
 nothing until `release`.
 """
 
@@ -22,7 +23,7 @@ def numbered(count):
 
 
 def release(stage, queue, backing):
-    """The backing queue reports what it held back, and the queue has a turn in which it asks for that."""
+    """Have the backing queue report what it has held back, and give the queue a turn in which it asks for that."""
     backing.release()
     stage.actor(queue.address).request_turn()
     stage.settle()
@@ -43,7 +44,7 @@ FATES = {
 @pytest.mark.parametrize("is_persistent", [False, True], ids=["transient", "persistent"])
 @pytest.mark.parametrize("fate", FATES)
 def test_no_confirm_precedes_the_report_of_the_backing_queue(stage, holding, fate, is_persistent):
-    """Not even transient messages, and those that leave the queue at once, are confirmed before that report."""
+    """No message is confirmed before that report, not even a transient one or one that leaves the queue at once."""
     arguments, no_ack = FATES[fate]
     queue, publisher, consumer = stage.queue(**arguments), stage.create(Stub), stage.create(Stub)
     if no_ack is not None:
@@ -63,7 +64,9 @@ def test_no_confirm_precedes_the_report_of_the_backing_queue(stage, holding, fat
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_a_refused_message_is_refused_once_and_never_confirmed(stage, holding, overflow):
-    """It gets a number and is refused at once. The backing queue may even report its number as safe."""
+    """A refused message is refused once and never confirmed, although it got a number that the backing queue may report
+    as safe.
+    """
     queue, publisher = stage.queue(x_max_length=2, x_overflow=overflow), stage.create(Stub)
     queue.publish(publisher, numbered(4), first_confirm=1)
     queue.publish(publisher, numbered(2), first_confirm=5)
@@ -78,7 +81,7 @@ def test_a_refused_message_is_refused_once_and_never_confirmed(stage, holding, o
 
 
 def test_a_limit_of_bytes_refuses_what_does_not_fit(stage, holding):
-    """AB-101: message by message, so a small one behind a large one may fit."""
+    """A limit of bytes refuses each message by itself, so a small one behind a large one may fit (AB-101)."""
     queue, publisher = stage.queue(x_max_length_bytes=4, x_overflow="reject-publish"), stage.create(Stub)
     queue.publish(publisher, [b"12", b"123", b"12", b"", b"1"], first_confirm=1)
     stage.settle()
@@ -88,7 +91,9 @@ def test_a_limit_of_bytes_refuses_what_does_not_fit(stage, holding):
 
 
 def test_the_backing_queue_is_given_the_identity_of_each_publish(stage, holding):
-    """The channel's id and the publish number, whether the channel awaits a confirm or not."""
+    """The backing queue gets the channel's id and the publish number of each publish, whether or not the channel awaits
+    a confirm.
+    """
     queue, one, other = stage.queue(x_max_length=9, x_overflow="reject-publish"), stage.create(Stub), stage.create(Stub)
     name, other_name = one.actorAddressString, other.actorAddressString
     queue.consume(one, prefetch=2)
@@ -109,7 +114,7 @@ def test_the_backing_queue_is_given_the_identity_of_each_publish(stage, holding)
 
 
 def test_a_channel_that_has_ended_is_sent_no_confirm(stage, holding):
-    """Its confirms were held back until after its end; those of other channels are sent."""
+    """A channel that has ended gets no confirm that was held back until after its end; other channels get theirs."""
     queue, ending, staying = stage.queue(), stage.create(Stub), stage.create(Stub)
     queue.publish(ending, numbered(2), first_confirm=1)
     queue.publish(staying, numbered(2), first_confirm=1)
@@ -123,7 +128,7 @@ def test_a_channel_that_has_ended_is_sent_no_confirm(stage, holding):
 
 
 def test_publishes_without_confirms_leave_nothing_that_waits(stage, holding):
-    """They cost neither the backing queue nor the queue an entry, persistent ones included."""
+    """Publishes without confirms, also persistent ones, leave no entry behind in the backing queue or the queue."""
     queue, publisher = stage.queue(), stage.create(Stub)
     for is_persistent in (False, True):
         queue.publish(publisher, numbered(3), persistent=is_persistent)

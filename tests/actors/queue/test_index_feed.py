@@ -1,4 +1,4 @@
-"""`IndexFeed`: the times of its reports, and what it drops when nobody takes them."""
+"""`IndexFeed`: the times of its reports, and which reports it drops when nobody takes them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ CONTENT = build_content(1, b"\0\0", b"body", 4096)
 
 
 def test_times_never_go_back():
-    """QP-33: a wall clock that steps back gives the last time again."""
+    """When the wall clock steps back, the last time is given again (QP-33)."""
     seconds = iter((5.0, 3.0, 4.0, 6.0))
     feed = IndexFeed(lambda: next(seconds))
     assert [feed.now() for _ in range(4)] == [5000, 5000, 5000, 6000]
 
 
 def test_reports_that_nobody_takes_are_dropped_and_read_later(monkeypatch):
-    """QP-31: what waits is bounded, and the numbers that are missing are known."""
+    """When nobody takes the reports, they are dropped beyond a bound; which numbers are missing is known, so they are
+    read later (QP-31).
+    """
     monkeypatch.setattr(index_feed, "MOST_WAITING", 10)
     feed = IndexFeed(lambda: 1.0)
     feed.next_number = lambda: 0

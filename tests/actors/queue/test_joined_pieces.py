@@ -1,4 +1,4 @@
-"""Settlements that a client made one by one reach the backing queue together."""
+"""Settlements that a client sends one by one reach the backing queue together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from ..stage import Stage, Stub
 
 
 def test_single_tags_are_joined_and_ranges_are_not():
-    """Ranges need no joining, because they cost nothing for each message. Negative tags are those of readers."""
+    """Single tags are joined. Ranges are not, because their cost does not grow with their messages. Negative tags
+    belong to readers.
+    """
     assert joined_pieces([[5], [3], [-1, -1], range(9, 11)]) == [[5, 3, 9, 10], [-1, -1]]
     assert joined_pieces([[-1], [-2]]) == [[-1], [-2]]
     pieces = [range(0, 100), [200]]
@@ -18,7 +20,9 @@ def test_single_tags_are_joined_and_ranges_are_not():
 
 
 def test_messages_requeued_one_by_one_are_in_their_order_again():
-    """Whatever order they were requeued in, and with a tag twice among them."""
+    """Messages that are requeued one by one are in the queue's order again, whatever order they came in, even with a
+    tag twice.
+    """
     with Stage() as stage:
         queue, consumer = stage.queue(), stage.create(Stub)
         queue.consume(consumer, prefetch=100)

@@ -1,6 +1,6 @@
-"""The settings of a queue that runs: `apply_settings` replaces them all (AB-92 to AB-94, AB-103, AB-145).
+"""`apply_settings` replaces all settings of a running queue (AB-92 to AB-94, AB-103, AB-145).
 
-RabbitMQ 3.10 was observed to do the same with a policy, unless a test says otherwise.
+A RabbitMQ 3.10 did the same with a policy when it was tried, unless a test says otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Asker(Stub):
     async def on_go(self, sender, target, message):
         try:
             self.received.append(("answer", await self.ask(target, message)))
-        except Exception as error:  # the test looks at it
+        except Exception as error:  # the test checks it
             self.received.append(("answer", error))
 
 
@@ -46,7 +46,7 @@ def published(stage, queue, count, first=0):
 
 
 def bodies(stage, queue):
-    """Everything that the queue has, taken by a consumer that then goes away."""
+    """All bodies of the queue, taken by a consumer that then leaves."""
     eater = stage.create(Stub)
     queue.consume(eater, no_ack=True)
     stage.settle()
@@ -56,7 +56,7 @@ def bodies(stage, queue):
 
 
 def test_a_ttl_that_is_set_counts_for_later_messages_only(stage):
-    """AB-94, AB-95: later messages wait behind earlier ones, which do not expire."""
+    """A new TTL counts for later messages only. They wait behind earlier ones, which do not expire (AB-94, AB-95)."""
     queue = stage.queue()
     published(stage, queue, 3)
     assert applied(stage, queue, message_ttl=1) is True
@@ -74,7 +74,7 @@ def test_a_ttl_that_is_set_counts_for_later_messages_only(stage):
 
 
 def test_what_was_published_before_keeps_the_earlier_settings(stage):
-    """A publish in the same turn, in front of the new settings, is accepted under the old ones."""
+    """A publish in the same turn, before the new settings, is accepted under the old ones."""
     queue, publisher = stage.queue(), stage.create(Stub)
     queue.publish(publisher, numbered(2))
     stage.tell(stage.metadata, queue.address, "apply_settings", QueueSettings(message_ttl=0))
@@ -84,7 +84,7 @@ def test_what_was_published_before_keeps_the_earlier_settings(stage):
 
 
 def test_a_lowered_limit_drops_the_head_at_once(stage):
-    """AB-103: and what is dropped becomes dead letters."""
+    """A lowered limit drops the head at once, and dropped messages become dead letters (AB-103)."""
     queue, grave = stage.queue(), stage.queue("grave")
     published(stage, queue, 6)
     applied(stage, queue, max_length=2, dead_letter_exchange="", dead_letter_routing_key="grave")
@@ -93,8 +93,8 @@ def test_a_lowered_limit_drops_the_head_at_once(stage):
 
 
 def test_a_limit_with_reject_publish_drops_nothing(stage):
-    """AB-103: it refuses publishes until there is room again. RabbitMQ 3.10 drops the head if one policy sets limit and
-    overflow at the same time, because it applies the limit before the overflow.
+    """With reject-publish a lowered limit drops nothing: publishes are refused until there is room again (AB-103).
+    RabbitMQ 3.10 drops the head if one policy sets limit and overflow together, because it applies the limit first.
     """
     queue = stage.queue()
     published(stage, queue, 6)
@@ -106,7 +106,7 @@ def test_a_limit_with_reject_publish_drops_nothing(stage):
 
 
 def test_expires_that_is_set_counts_from_now(stage):
-    """AB-93: it is for queues that nobody uses; without it the queue stays."""
+    """A new `expires` counts from now, as long as nobody uses the queue, and without it the queue stays (AB-93)."""
     queue, eater = stage.queue(), stage.create(Stub)
     applied(stage, queue, expires=20)
     applied(stage, queue)
@@ -123,7 +123,9 @@ def test_expires_that_is_set_counts_from_now(stage):
 
 
 def test_the_dead_letter_exchange_counts_when_a_message_dies(stage):
-    """AB-145: whatever it was when the message was published or delivered; without one messages are dropped."""
+    """The dead-letter exchange is the one that is set when a message dies, not when it was published or delivered;
+    without one the message is dropped (AB-145).
+    """
     queue, first, other, channel = stage.queue(), stage.queue("first"), stage.queue("other"), stage.create(Stub)
     queue.consume(channel)
     published(stage, queue, 3)
@@ -137,7 +139,9 @@ def test_the_dead_letter_exchange_counts_when_a_message_dies(stage):
 
 
 def test_what_is_fixed_when_a_queue_is_declared_is_refused(stage):
-    """Priorities decide how the backing queue is built, and the single active consumer how consumers stand in line."""
+    """Settings that are fixed at the declare are refused: priorities decide how the backing queue is built, and a
+    single active consumer how consumers stand in line.
+    """
     queue = stage.queue(x_max_priority=5)
     for settings in ({}, {"max_priority": 6}, {"max_priority": 5, "single_active_consumer": True}):
         refused = applied(stage, queue, **settings, message_ttl=1)
@@ -147,7 +151,7 @@ def test_what_is_fixed_when_a_queue_is_declared_is_refused(stage):
 
 
 def test_the_mode_is_listed(stage):
-    """AB-92."""
+    """The mode of a queue is listed as it is now (AB-92)."""
     queue = stage.queue()
     applied(stage, queue, queue_mode="lazy")
     assert queue.actor.on_info(None)["queue_mode"] == "lazy"

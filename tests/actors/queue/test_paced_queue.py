@@ -21,7 +21,7 @@ from ..stage import PROPS
 
 
 class Client(Process):
-    """A channel that publishes, consumes and notes when each message comes."""
+    """A channel that publishes and consumes, and records when each message arrives."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +48,7 @@ class Client(Process):
 
 
 def delivered(seed, count, **pace):
-    """When each of `count` messages that come at once is delivered, on a machine with this schedule."""
+    """When each of `count` messages that are published at once is delivered, with the schedule of this seed."""
     world = SimWorld(0, SeedChooser(seed))
     port = SimPort(world.machine("a").boot())
     client, queue = port.base.newPrimaryActor(Client), port.base.newPrimaryActor(Queue)
@@ -67,7 +67,9 @@ def delivered(seed, count, **pace):
 
 
 def test_a_burst_is_spread_on_every_schedule():
-    """50 messages at 100 a second: no two deliveries come closer than 10 ms, and the last one not much later."""
+    """A burst of 50 messages at 100 a second is spread on every schedule: no two deliveries are closer than 10 ms, and
+    the last comes not much later than it should.
+    """
     for seed in range(20):
         times = delivered(seed, 50, rate=100)
         assert len(times) == 50
@@ -77,7 +79,7 @@ def test_a_burst_is_spread_on_every_schedule():
 
 
 def test_high_rates_are_kept_on_average():
-    """1,000 a second for half a second."""
+    """A rate of 1,000 a second is kept on average over half a second."""
     for seed in range(10):
         times = delivered(seed, 500, rate=1000)
         assert len(times) == 500

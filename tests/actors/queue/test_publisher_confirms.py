@@ -22,7 +22,7 @@ refusals = st.tuples(st.just("refusal"), sizes)
 
 
 class Turns:
-    """The confirms of one queue, turn by turn."""
+    """The confirms of one queue, collected turn by turn."""
 
     def __init__(self):
         effects = Effects()
@@ -30,7 +30,7 @@ class Turns:
         self.confirms = PublisherConfirms(effects, "q", CHANNELS)
 
     def collect(self, safe):
-        """The publish numbers that were confirmed, and those that were refused, by channel."""
+        """The confirmed and the refused publish numbers of this turn, by channel."""
         self.sent.clear()
         self.confirms.collect(safe)
         found = {"confirm": {}, "refuse": {}}
@@ -46,11 +46,12 @@ class Turns:
 @given(st.lists(st.one_of(runs, turns, refusals), max_size=50))
 @settings(max_examples=150, deadline=None)
 def test_confirms_are_those_of_a_dict_of_numbers(steps):
-    """One queue numbers in order, the levels of a priority queue out of order. Some publishes await no confirm, the
-    queue gives numbers to messages for which nobody waits, and ranges that are safe may overlap them.
+    """Confirms are those that a dict of single numbers gives. The numbers of one queue come in order, and those of a
+    priority queue's levels out of order. Some publishes await no confirm, some numbers belong to no publish, and safe
+    ranges may overlap.
     """
     queue, model, refused = Turns(), {}, {}
-    next_number = {False: 0, True: 1000}  # two levels of a priority queue number by themselves
+    next_number = {False: 0, True: 1000}  # each of the two levels of a priority queue has numbers of its own
     next_publish = dict.fromkeys("abc", 1)
     for name, *fields in [*steps, ("turn", [(0, 999, False), (0, 999, True)])]:
         if name == "run":
@@ -90,7 +91,9 @@ def test_confirms_are_those_of_a_dict_of_numbers(steps):
 
 
 def test_neighbours_of_one_channel_are_confirmed_as_one_range():
-    """However many runs brought them: the channel handles one range, not one for each run."""
+    """Numbers of one channel that follow each other are confirmed as one range, however many runs brought them, so that
+    the channel handles one.
+    """
     queue = Turns()
     for number in range(0, 30, 3):
         queue.confirms.recent.append((number, number + 2, [("a", number + 1, 2, True), ("b", number + 1, 1, True)]))
@@ -104,7 +107,7 @@ def test_neighbours_of_one_channel_are_confirmed_as_one_range():
 
 @given(st.lists(st.integers(1, 5), max_size=6), st.data())
 def test_the_halves_of_split_parts_have_all_messages_in_order(sizes, data):
-    """Splitting keeps the identity of every message."""
+    """When parts are split, both halves together have all messages in order with their identities."""
     parts, first = [], 1
     for at, size in enumerate(sizes):
         parts.append((f"c{at % 2}", first, size, at % 3 > 0))

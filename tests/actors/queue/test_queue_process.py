@@ -1,4 +1,4 @@
-"""A queue among stub channels: deliveries, settlements, confirms, channels that end, delayed publishes (FC-33)."""
+"""A queue among stubs of channels: deliveries, settlements, confirms, channels that end, delayed publishes (FC-33)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def numbered(count, first=0):
 
 
 def delivered(stub):
-    """The runs that the stub channel received, as (consumer tag, redelivered, ack tags, bodies)."""
+    """The runs that the stub has received, as (consumer tag, redelivered, ack tags, bodies)."""
     return [
         (tag, redelivered, tags if tags is None else list(tags), bodies_of(contents))
         for _, tag, runs in stub.take("deliver")
@@ -41,7 +41,7 @@ def bodies(stub):
 
 
 def test_a_publish_is_confirmed_when_the_queue_has_it(stage):
-    """AB-111: transient messages at once, in ranges, to the channel that published."""
+    """Transient messages are confirmed at once, in ranges, to the channel that published them (AB-111)."""
     queue, one, other = stage.queue(), stage.create(Stub), stage.create(Stub)
     queue.publish(one, numbered(3), first_confirm=1)
     queue.publish(one, numbered(2), first_confirm=4)
@@ -53,7 +53,9 @@ def test_a_publish_is_confirmed_when_the_queue_has_it(stage):
 
 
 def test_requeued_messages_are_delivered_again_in_their_places(stage):
-    """AB-129, AB-131: they are redelivered; acknowledged and rejected messages are not."""
+    """Requeued messages are delivered again in their places, redelivered; acknowledged and rejected ones are not
+    (AB-129, AB-131).
+    """
     queue, channel = stage.queue(), stage.create(Stub)
     queue.publish(channel, numbered(4))
     queue.consume(channel)
@@ -83,7 +85,9 @@ def test_unknown_and_repeated_settlements_have_no_effect(stage):
 
 
 def test_an_empty_queue_hands_messages_straight_to_a_consumer(stage):
-    """AB-123: they are confirmed and get ack tags, and what the consumer has no room for is stored."""
+    """An empty queue gives messages directly to a consumer. They are confirmed and get ack tags, and those that the
+    consumer has no room for are stored (AB-123).
+    """
     queue, channel = stage.queue(), stage.create(Stub)
     queue.consume(channel, prefetch=2)
     stage.settle()
@@ -95,7 +99,7 @@ def test_an_empty_queue_hands_messages_straight_to_a_consumer(stage):
 
 
 def test_four_hundred_unsent_deliveries_stop_one_channel_only(stage):
-    """FC-32: they count per channel, whichever consumer gets them; other channels are not affected."""
+    """400 unsent deliveries of a channel, to whichever of its consumers, stop that channel only (FC-32)."""
     queue, stuck, reading = stage.queue(), stage.create(Stub), stage.create(Stub)
     queue.consume(stuck, "a", no_ack=True)
     queue.consume(stuck, "b", no_ack=True)
@@ -111,7 +115,9 @@ def test_four_hundred_unsent_deliveries_stop_one_channel_only(stage):
 
 
 def test_two_hundred_unsent_deliveries_of_larger_contents_stop_a_channel(stage):
-    """FC-32: twice as many wait as long as the contents are small. What is sent last decides."""
+    """400 deliveries may be unsent while contents are small, and 200 otherwise. The size of the latest ones decides
+    (FC-32).
+    """
     queue, consumer = stage.queue(), stage.create(Stub)
     queue.consume(consumer, no_ack=True)
     queue.publish(consumer, [bytes(SMALL_CONTENT)])
@@ -132,7 +138,9 @@ def test_two_hundred_unsent_deliveries_of_larger_contents_stop_a_channel(stage):
 
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_channel_that_ends_leaves_nothing_behind(stage, orderly):
-    """AB-53, FC-53: its unacknowledged messages are requeued; its consumers, confirms and credit are gone."""
+    """When a channel ends, its unacknowledged messages are requeued, and its consumers, confirms and credit are gone
+    (AB-53, FC-53).
+    """
     queue, ending, staying = stage.queue(), stage.create(Stub), stage.create(Stub)
     queue.publish(ending, numbered(5), first_confirm=1)
     queue.consume(ending, prefetch=3)
@@ -151,7 +159,7 @@ def test_a_channel_that_ends_leaves_nothing_behind(stage, orderly):
 
 
 def test_the_answer_to_consume_precedes_the_first_delivery(stage):
-    """AB-119: although the queue has a message ready."""
+    """basic.consume-ok comes before the first delivery, although the queue has a message ready (AB-119)."""
     queue, channel = stage.queue(), stage.create(Asker)
     queue.publish(channel, numbered(1))
     stage.tell(
@@ -162,7 +170,9 @@ def test_the_answer_to_consume_precedes_the_first_delivery(stage):
 
 
 def test_no_delivery_follows_the_answer_to_cancel(stage):
-    """AB-120: messages stay in the queue, and unacknowledged ones may still be settled."""
+    """After basic.cancel-ok there is no delivery: messages stay in the queue, and unacknowledged ones can still be
+    settled (AB-120).
+    """
     queue, channel = stage.queue(), stage.create(Stub)
     queue.publish(channel, numbered(3))
     queue.consume(channel, prefetch=2)
@@ -188,7 +198,7 @@ def fill(stage, queue, consumer):
 
 
 def test_publishes_wait_for_deliveries_until_the_consumers_stall(stage):
-    """FC-33, FC-14: a publisher waits while a socket takes deliveries, and no longer when no client reads."""
+    """A publish waits while a consumer's socket takes deliveries, and no longer when no client reads (FC-33, FC-14)."""
     queue, consumer, publisher = stage.queue(), stage.create(Stub), stage.create(Stub)
     fill(stage, queue, consumer)
     queue.publish(publisher, numbered(10, 300), first_confirm=1)
@@ -211,7 +221,7 @@ def test_publishes_wait_for_deliveries_until_the_consumers_stall(stage):
 
 
 def test_an_answer_includes_delayed_publishes(stage):
-    """FC-33: before the queue answers `counts` it takes the publishes that wait."""
+    """Before the queue answers `counts`, it accepts the publishes that wait (FC-33)."""
     queue, consumer, publisher = stage.queue(), stage.create(Stub), stage.create(Stub)
     fill(stage, queue, consumer)
     queue.publish(publisher, numbered(7))
@@ -221,7 +231,7 @@ def test_an_answer_includes_delayed_publishes(stage):
 
 
 def test_delayed_publishes_of_a_channel_that_dies_are_published(stage):
-    """The queue takes them before it forgets the channel."""
+    """Delayed publishes of a channel that ends are accepted before the queue forgets the channel."""
     queue, consumer, publisher = stage.queue(), stage.create(Stub), stage.create(Stub)
     fill(stage, queue, consumer)
     queue.publish(publisher, numbered(7), first_confirm=1)
@@ -244,7 +254,9 @@ moves = st.one_of(
 @example([("publish", 0, 1), ("wait", None, None), ("wait", None, None)])
 @settings(max_examples=60, deadline=None)
 def test_delayed_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
-    """FC-33, AB-109, FC-5: a consumer gets each channel's messages in order, and each is confirmed and credited."""
+    """A consumer gets each channel's delayed publishes in order, and each is confirmed and credited (FC-33, AB-109,
+    FC-5).
+    """
     with Stage() as stage:
         queue, consumer = stage.queue(), stage.create(Stub)
         publishers = [stage.create(Stub), stage.create(Stub)]
@@ -278,7 +290,7 @@ def test_delayed_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
             stage.until(lambda: not queue.actor.role.publish_delay.is_timing)
             stage.settle()
             drain()
-        stage.settle()  # a publisher may not have handled its last confirm
+        stage.settle()  # a publisher may still have its last confirm in its mailbox
         for number, publisher in enumerate(publishers):
             assert [body for body in got if body.startswith(b"%d " % number)] == [
                 b"%d %d" % (number, at) for at in range(published[number])

@@ -1,4 +1,4 @@
-"""Readers of a queue in memory, among stub channels (design section 5)."""
+"""Range readers of a queue in memory, among stubs of channels (design section 5)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stage():
 
 
 class Channel(Stub):
-    """A stub channel that keeps its deliveries as (number, body), in order, and the ends of ranges."""
+    """A stub of a channel that keeps its deliveries as (number, body), in order, and how ranges ended."""
 
     reply_errors = (AmqpError,)
 
@@ -94,7 +94,7 @@ def channel(stage):
 
 
 def test_a_closed_range_is_delivered_and_ends(stage, queue, channel):
-    """The messages stay in the queue, and the reader is removed."""
+    """A closed range is delivered and ends: its messages stay in the queue, and the reader is removed."""
     assert read(stage, queue, channel, read_from=3, read_to=6) is True
     assert stage.actor(channel).take_got() == [*pairs(3, 7), "end"]
     assert counts(queue) == (10, 0)
@@ -102,7 +102,7 @@ def test_a_closed_range_is_delivered_and_ends(stage, queue, channel):
 
 
 def test_a_reader_gets_ready_and_unacknowledged_messages(stage, queue, channel):
-    """Nothing changes for the consumers that have the unacknowledged ones."""
+    """A reader gets ready and unacknowledged messages, and the consumers that have the latter notice nothing."""
     consumer = stage.create(Stub)
     queue.consume(consumer, prefetch=4)
     stage.settle()
@@ -123,7 +123,9 @@ def test_a_reader_gets_ready_and_unacknowledged_messages(stage, queue, channel):
 
 
 def test_a_range_may_have_holes_but_may_not_begin_below_the_lowest_number(stage, queue, channel):
-    """Numbers that have left the queue are skipped inside the range."""
+    """Numbers that have left the queue are skipped inside a range, but a range that begins below the lowest number is
+    refused.
+    """
     consumer = stage.create(Stub)
     queue.consume(consumer)
     stage.settle()
@@ -140,7 +142,7 @@ def test_a_range_may_have_holes_but_may_not_begin_below_the_lowest_number(stage,
 
 
 def test_a_range_beyond_the_highest_number_waits_for_publishes(stage, queue, channel):
-    """It ends when the last number is delivered."""
+    """A range that goes beyond the highest number waits for publishes, and ends when its last number is delivered."""
     publisher = stage.create(Stub)
     read(stage, queue, channel, read_from=8, read_to=12)
     assert stage.actor(channel).take_got() == pairs(8, 10)
@@ -154,7 +156,7 @@ def test_a_range_beyond_the_highest_number_waits_for_publishes(stage, queue, cha
 
 @pytest.mark.parametrize("start, before", [("next", []), (-2, pairs(8, 10)), (9, pairs(9, 10))])
 def test_a_range_without_end_goes_on_until_it_is_cancelled(stage, queue, channel, start, before):
-    """It delivers every later publish."""
+    """A range without an end delivers every later publish until it is cancelled."""
     publisher = stage.create(Stub)
     read(stage, queue, channel, read_from=start)
     assert stage.actor(channel).take_got() == before
@@ -168,7 +170,9 @@ def test_a_range_without_end_goes_on_until_it_is_cancelled(stage, queue, channel
 
 
 def test_a_reader_gets_messages_that_go_straight_to_a_consumer(stage, channel):
-    """At the end of the turn in which they came they are pending, so the reader finds them in the queue."""
+    """A reader gets also a message that goes directly to a consumer, because at the end of the turn the message is
+    pending in the queue.
+    """
     queue, consumer = stage.queue(), stage.create(Stub)
     queue.consume(consumer)
     read(stage, queue, channel, read_from="next")
@@ -178,7 +182,7 @@ def test_a_reader_gets_messages_that_go_straight_to_a_consumer(stage, channel):
 
 
 def test_four_hundred_unsent_deliveries_stop_a_reader(stage, channel):
-    """FC-32: as any consumer; the reader then holds at most a batch."""
+    """400 unsent deliveries stop a reader, as they do a consumer; it then holds at most one batch (FC-32)."""
     queue = stage.queue()
     queue.publish(stage.create(Stub), numbered(0, 1000))
     stage.settle()
@@ -193,7 +197,9 @@ def test_four_hundred_unsent_deliveries_stop_a_reader(stage, channel):
 
 
 def test_prefetch_bounds_what_a_reader_has_not_acknowledged(stage, queue, channel):
-    """Every outcome makes room for one more, and does nothing to the queue's messages."""
+    """A reader has no more unacknowledged messages than its prefetch. Any settlement makes room for one more, and
+    changes nothing in the queue.
+    """
     read(stage, queue, channel, no_ack=False, prefetch=3, read_from=0, read_to=7)
     stub = stage.actor(channel)
     assert stub.take_got() == pairs(0, 3)
@@ -211,7 +217,7 @@ def test_prefetch_bounds_what_a_reader_has_not_acknowledged(stage, queue, channe
 
 
 def test_a_reader_keeps_to_a_channel_wide_prefetch(stage, queue, channel):
-    """AB-127: it asks the channel's limiter for deliveries, uses the grant, and returns what it cannot use."""
+    """A reader asks the channel's limiter for deliveries, uses the grant, and returns what it cannot use (AB-127)."""
     read(stage, queue, channel, no_ack=False, is_limited=True, read_from=0, read_to=4)
     stub = stage.actor(channel)
     assert len(stub.take("limiter_request")) == 1 and stub.take_got() == []
@@ -225,7 +231,7 @@ def test_a_reader_keeps_to_a_channel_wide_prefetch(stage, queue, channel):
 
 
 def test_a_grant_serves_a_reader_and_a_consumer_of_the_same_channel(stage, queue, channel):
-    """The reader comes first, and the consumer gets the rest."""
+    """A grant serves the reader of a channel first, and a consumer of the same channel gets the rest."""
     queue.consume(channel, "c", is_limited=True)
     read(stage, queue, channel, no_ack=False, is_limited=True, read_from=0, read_to=4)
     stub = stage.actor(channel)
@@ -239,7 +245,9 @@ def test_a_grant_serves_a_reader_and_a_consumer_of_the_same_channel(stage, queue
 
 
 def test_a_closed_range_ends_with_an_error_if_messages_leave_before_they_are_read(stage, channel):
-    """What the reader had in its buffer is delivered first."""
+    """If messages of a closed range leave the queue before they are read, the range ends with an error, after the
+    messages that the reader had in its buffer.
+    """
     queue, other = stage.queue(), stage.create(Channel)
     queue.publish(other, numbered(0, 1000))
     stage.settle()
@@ -259,7 +267,9 @@ def test_a_closed_range_ends_with_an_error_if_messages_leave_before_they_are_rea
 
 
 def test_a_reader_without_end_skips_messages_that_leave_before_they_are_read(stage, channel):
-    """It goes on at the lowest number that is left."""
+    """A reader without an end skips messages that leave before they are read, and goes on at the lowest number that is
+    left.
+    """
     queue, other = stage.queue(), stage.create(Channel)
     queue.publish(other, numbered(0, 1000))
     stage.settle()
@@ -271,8 +281,8 @@ def test_a_reader_without_end_skips_messages_that_leave_before_they_are_read(sta
 
 
 def test_acknowledging_up_to_a_number(stage, queue, channel):
-    """Ready and unacknowledged messages leave the queue. A consumer's later settlement of them, or a second `ack_to`,
-    has no effect.
+    """`ack_to` removes ready and unacknowledged messages up to a number. A consumer's later settlement of them, or a
+    second `ack_to`, has no effect.
     """
     consumer, stub = stage.create(Stub), stage.actor(channel)
     queue.consume(consumer, prefetch=4)
@@ -296,7 +306,9 @@ def test_acknowledging_up_to_a_number(stage, queue, channel):
 
 
 def test_the_first_delivery_gives_the_bounds_if_wanted(stage, queue, channel):
-    """First and next number, after what `ack_to` acknowledged."""
+    """The first delivery has the first and the next number of the queue if the reader asks for them, as they are after
+    `ack_to`.
+    """
     read(stage, queue, channel, bounds=True)
     assert stage.actor(channel).take_got() == [(0, 10, b""), "end"]
     read(stage, queue, channel, ack_to=3, bounds=True, read_from="first", read_to=5)
@@ -306,7 +318,7 @@ def test_the_first_delivery_gives_the_bounds_if_wanted(stage, queue, channel):
 
 
 def test_the_number_is_added_to_the_headers(stage, channel):
-    """Properties that cannot be decoded are replaced by it."""
+    """The number is added to the headers. Properties that cannot be decoded are replaced by it."""
     queue = stage.queue(durable=True)
     queue.publish(channel, [b"0"], persistent=True)
     stage.settle()
@@ -325,7 +337,9 @@ def test_the_number_is_added_to_the_headers(stage, channel):
 
 
 def test_unsupported_reads_are_refused(stage, channel):
-    """A queue with priorities has no single sequence of numbers, and a reader cannot be exclusive."""
+    """A reader of a queue with priorities is refused, because it has no single sequence of numbers, and so is an
+    exclusive reader.
+    """
     priorities, plain = stage.queue("p", x_max_priority=3), stage.queue()
     for arguments in ({"read_from": 0}, {"ack_to": 0}, {"bounds": True}):
         answer = read(stage, priorities, channel, **arguments)
@@ -342,7 +356,9 @@ def test_unsupported_reads_are_refused(stage, channel):
 
 
 def test_beside_an_exclusive_consumer_reading_is_allowed_and_acknowledging_is_not(stage, queue, channel):
-    """A read takes nothing from the exclusive consumer."""
+    """Beside an exclusive consumer a reader may read, which takes nothing from that consumer, but may not
+    acknowledge.
+    """
     consumer = stage.create(Stub)
     fields = consumer.actorAddressString, consumer, "c", False, True, 0, False, 0, (), "guest"
     stage.tell(consumer, queue.address, "consume", *fields)
@@ -362,7 +378,7 @@ def test_readers_stand_beside_a_single_active_consumer(stage, channel):
 
 
 def test_a_reader_is_no_consumer_in_any_count(stage, queue, channel):
-    """Listings show it as a row of its own."""
+    """A reader is counted as no consumer, and listings show it in a row of its own."""
     read(stage, queue, channel, read_from="next")
     assert queue.actor.on_counts(None) == (10, 0)
     info = queue.actor.on_info(None)
@@ -373,7 +389,7 @@ def test_a_reader_is_no_consumer_in_any_count(stage, queue, channel):
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_a_reader_keeps_a_queue_from_expiring(stage, channel, is_cancelled):
-    """AB-93: until it is cancelled or its channel ends."""
+    """A queue does not expire while it has a reader, until the reader is cancelled or its channel ends (AB-93)."""
     queue = stage.queue(x_expires=50)
     read(stage, queue, channel, read_from="next")
     stage.base.run_until(lambda: False, 0.15)
@@ -386,7 +402,7 @@ def test_a_reader_keeps_a_queue_from_expiring(stage, channel, is_cancelled):
 
 
 def test_the_readers_of_a_channel_end_with_it(stage, queue, channel):
-    """Readers of other channels stay."""
+    """The readers of a channel end with it, and those of other channels stay."""
     other = stage.create(Channel)
     read(stage, queue, channel, no_ack=False, prefetch=2, read_from=0)
     read(stage, queue, other, read_from="next")
@@ -398,7 +414,7 @@ def test_the_readers_of_a_channel_end_with_it(stage, queue, channel):
 
 
 def test_a_reader_whose_deliveries_are_written_late_misses_nothing(stage, channel):
-    """At 400 unsent deliveries it stops, and goes on with the next number when they are written (FC-32)."""
+    """A reader stops at 400 unsent deliveries, and goes on with the next number when they are written (FC-32)."""
     queue, consumer = stage.queue(), stage.create(Stub)
     queue.consume(consumer, prefetch=30)
     read(stage, queue, channel, no_ack=False, prefetch=20, read_from="first")
@@ -420,8 +436,8 @@ def test_a_reader_whose_deliveries_are_written_late_misses_nothing(stage, channe
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_whatever_others_do_a_reader_gets_each_number_once_and_in_order(data):
-    """Publishes, acknowledgements and requeues may come in any order. The reader misses only numbers that left before
-    it reached them.
+    """Whatever order publishes, acknowledgements and requeues come in, a reader gets each number once and in order,
+    except numbers that left before it reached them.
     """
     with Stage() as stage:
         queue, consumer, channel = stage.queue(), stage.create(Stub), stage.create(Channel)
@@ -433,7 +449,7 @@ def test_whatever_others_do_a_reader_gets_each_number_once_and_in_order(data):
         def take():
             new = stub.take_got()
             got.extend(new)
-            # Without this the reader would stop at 200 unsent deliveries (FC-32).
+            # Otherwise the reader would stop at 200 unsent deliveries (FC-32).
             queue.tell(channel, "sent", len(new))
             stage.settle()
 
@@ -456,7 +472,7 @@ def test_whatever_others_do_a_reader_gets_each_number_once_and_in_order(data):
                 tag for _, _, runs in stage.actor(consumer).take("deliver") for _, _, tags, _ in runs for tag in tags
             ]
             take()
-            # What the reader has passed is not missing at any time, nor only for a moment.
+            # A number that the reader has passed is never reported as missing, not even for a moment.
             numbers = [number for number, _ in got]
             assert set(range(max(numbers, default=-1) + 1)) - set(numbers) <= acked
         while stub.tags:

@@ -1,4 +1,4 @@
-"""Readers of messages on the disk (design section 5): with consumers beside them, across restarts, on a slow disk."""
+"""Range readers of messages on the disk (design section 5): beside consumers, across restarts, and on a slow disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNT = IO_BATCH_SIZE + 2 * SEGMENT
 
 
 class Greedy(Channel):
-    """A stub channel whose socket takes everything at once."""
+    """A stub of a channel whose socket takes everything at once."""
 
     def on_deliver(self, sender, queue_id, tag, runs):
         super().on_deliver(sender, queue_id, tag, runs)
@@ -27,7 +27,7 @@ class Greedy(Channel):
 
 
 def read_all(stage, queue, **arguments):
-    """The deliveries of a reader until its range ends, as (number, body), and how it ended."""
+    """The deliveries of a reader as (number, body), until its range ends, and how it ended."""
     address = stage.create(Greedy)
     stub = stage.actor(address)
     assert read(stage, queue, address, **arguments) in (True, None)
@@ -41,7 +41,7 @@ def expected(bodies, first=0):
 
 
 def on_disk(stage, queue, in_memory=2 * SEGMENT):
-    """Page out and flush all messages but `in_memory`."""
+    """Page out and flush all messages except `in_memory`."""
     stage.target = 0.0
     stage.until(lambda: delta(queue).count >= len(queue.actor.backing) - in_memory)
     stage.ask(queue.address, "flush_synced").answer()
@@ -90,7 +90,9 @@ def reads(monkeypatch, stage):
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 @pytest.mark.parametrize("size, persistent", [(10, True), (5000, True), (5000, False)])
 def test_a_backlog_on_disk_is_read_whole_and_stays_there(stage, mode, size, persistent):
-    """Twice in full and in part; a consumer then gets all of it, not redelivered."""
+    """A backlog on disk is read twice in full and once in part, and stays: a consumer then gets all of it, not
+    redelivered.
+    """
     queue, publisher = stage.declare(x_queue_mode=mode), Publisher(stage)
     bodies = publisher.publish(queue, COUNT, size, persistent)
     publisher.await_confirms()
@@ -104,7 +106,9 @@ def test_a_backlog_on_disk_is_read_whole_and_stays_there(stage, mode, size, pers
 
 
 def test_a_reader_gets_everything_while_others_consume_and_publish(stage):
-    """The consumer gets its messages in order as well."""
+    """A reader gets everything while others consume and publish, and the consumer gets its messages in
+    order as well.
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     bodies = publisher.publish(queue, COUNT, 5000)
     on_disk(stage, queue)
@@ -120,12 +124,12 @@ def test_a_reader_gets_everything_while_others_consume_and_publish(stage):
 
 
 def test_a_slow_disk_delays_only_the_reader(stage, reads):
-    """The queue answers, takes publishes, and cancels the reader meanwhile."""
+    """While a reader waits for a slow disk, the queue answers, accepts publishes, and cancels the reader."""
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     bodies = publisher.publish(queue, COUNT, 10)
     publisher.await_confirms()
     on_disk(stage, queue)
-    # The head is in memory, so the reads below are the reader's.
+    # The head is in memory now, so the reads that follow are those of the reader.
     assert read_all(stage, queue, read_from=0, read_to=0)[1] == "end"
     address = stage.create(Greedy)
     stub = stage.actor(address)
@@ -144,7 +148,7 @@ def test_a_slow_disk_delays_only_the_reader(stage, reads):
 
 
 def test_a_queue_that_crashes_while_it_is_read_serves_readers_again(stage, reads):
-    """The restarted queue has the same numbers."""
+    """A queue that crashes while it is read has the same numbers afterwards, so readers can go on."""
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     bodies = publisher.publish(queue, COUNT, 10)
     publisher.await_confirms()
@@ -160,8 +164,9 @@ def test_a_queue_that_crashes_while_it_is_read_serves_readers_again(stage, reads
 
 
 def test_a_number_is_shown_when_no_crash_can_bring_it_again(stage, disk):
-    """Transient messages are not in the journal, so readers get them when the journal has synced the queue's reserve of
-    numbers. Later ones within the reserve need not wait.
+    """A transient message is shown to readers only when the journal has synced the queue's reserve of numbers, because
+    the message is not in the journal and a crash must not give its number to another one. Later messages within the
+    reserve are shown at once.
     """
     queue, publisher = stage.declare(), Publisher(stage)
     disk.hold()
@@ -179,7 +184,9 @@ def test_a_number_is_shown_when_no_crash_can_bring_it_again(stage, disk):
 
 
 def test_numbers_seen_before_a_crash_are_not_given_again(tmp_path, disk):
-    """A reader that goes on behind the last number it saw misses no later message."""
+    """Numbers that a reader saw before a crash are not given again, so a reader that goes on after the last number it
+    saw misses no message.
+    """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         publisher.publish(queue, 5)
@@ -198,7 +205,7 @@ def test_numbers_seen_before_a_crash_are_not_given_again(tmp_path, disk):
 
 @pytest.mark.parametrize("published", [0, 1, 4])
 def test_the_last_numbers_are_counted_across_the_gap_of_a_crash(tmp_path, disk, published):
-    """`read_from=-n` gives the last n messages, wherever the crash left a gap."""
+    """`read_from=-n` gives the last n messages, although a crash has left a gap in their numbers."""
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         bodies = publisher.publish(queue, 10)
@@ -217,7 +224,7 @@ def test_the_last_numbers_are_counted_across_the_gap_of_a_crash(tmp_path, disk, 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("size", [10, 5000])
 def test_numbers_and_acknowledgements_survive_restarts(tmp_path, disk, is_clean, size):
-    """After a clean stop the numbers go on without a gap."""
+    """Numbers and acknowledgements survive restarts, and after a clean stop the numbers go on without a gap."""
     rows, held, given = (), [], 0
     for life in range(4):
         with DurableStage(tmp_path, disk, rows) as stage:
@@ -232,7 +239,7 @@ def test_numbers_and_acknowledgements_survive_restarts(tmp_path, disk, is_clean,
             held = held[-50:] if life < 2 else []
             assert read_all(stage, queue, ack_to=held[0][0] - 1 if held else following + 99) == ([], "end")
             held += expected(publisher.publish(queue, 1, size), following + 100)
-            publisher.await_confirms()  # then the journal has the acknowledgement
+            publisher.await_confirms()  # the journal has the acknowledgement when it has these messages
             rows, given = stage.rows, following + 101
             if is_clean:
                 stage.terminate()
@@ -241,14 +248,16 @@ def test_numbers_and_acknowledgements_survive_restarts(tmp_path, disk, is_clean,
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 @pytest.mark.parametrize("size", [10, 5000])
 def test_acknowledging_up_to_a_number_that_is_on_disk(stage, mode, size):
-    """The queue reads what it must of its head, and removes all messages up to the number."""
+    """Before the queue acknowledges up to a number that is on disk, it reads what it needs of its head; then it removes
+    all messages up to the number.
+    """
     queue, publisher = stage.declare(x_queue_mode=mode), Publisher(stage)
     bodies = publisher.publish(queue, COUNT, size)
     publisher.await_confirms()
     on_disk(stage, queue)
     keeper = consumer(stage, queue, acks=False, prefetch=3)
     stage.until(lambda: len(keeper.got) == 3)
-    on_disk(stage, queue, 4 * SEGMENT)  # the consumer has had up to three segments read
+    on_disk(stage, queue, 4 * SEGMENT)  # the queue has read up to three segments for the consumer
     for number in (0, 1, 170, 299):
         assert read_all(stage, queue, ack_to=number, bounds=True) == ([(number + 1, COUNT, b"")], "end")
     assert read_all(stage, queue, ack_to=20, bounds=True) == ([(300, COUNT, b"")], "end")
@@ -257,8 +266,8 @@ def test_acknowledging_up_to_a_number_that_is_on_disk(stage, mode, size):
 
 
 def test_a_wide_hole_on_disk_is_skipped_in_several_turns(stage):
-    """Between an old message and a new one everything was acknowledged, which is more empty batches than one turn
-    reads.
+    """A wide gap on disk, in which everything was acknowledged, has more empty batches than one turn reads, so it is
+    skipped in several turns.
     """
     count = 64 * (RangeReader.batches_per_turn + 4)
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)

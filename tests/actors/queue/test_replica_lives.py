@@ -1,4 +1,4 @@
-"""The processes of replicas on a disk: what they find when they start, and what they leave when they leave a group."""
+"""The processes of replicas on a disk: what they find when they start, and what remains when they leave a group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from .durable import got, mixed
 
 
 def replica_row(stage, generation: int = 1, master: str | None = None) -> QueueRow:
-    """The row of a queue with a replica on this node. The master is on the node `master`; None is this node."""
+    """The row of a queue with a replica on this node. Its master is on the node `master`, or on this one if that is
+    None.
+    """
     here = stage.context.node_name
     nodes = [here] if master is None else [master, here]
     ring = tuple(Member(node, "1", generation + at) for at, node in enumerate(nodes))
@@ -66,7 +68,9 @@ def learner_row(stage, generation: int) -> QueueRow:
 
 @pytest.mark.parametrize("is_flushed", [False, True])
 def test_a_learner_goes_on_with_the_number_behind_its_last_message(stage, is_flushed):
-    """A queue that gives numbers itself would continue behind all that it has reserved (SP-25)."""
+    """A learner continues with the number after its last message. A queue that gives numbers itself would continue
+    after all numbers that it has reserved (SP-25).
+    """
     queue = start(stage, replica_row(stage), from_disk=False)
     wanted = mixed(stage, queue, Publisher(stage))
     got(stage, queue, 3)
@@ -109,7 +113,9 @@ def test_nothing_is_left_of_a_replica_that_is_not_wanted(stage):
 
 
 def test_a_replica_that_leaves_its_group_ends_by_a_fault(stage):
-    """At an orderly end its channels would confirm publishes that no other member has (AB-86)."""
+    """A replica that leaves its group ends as if it had crashed: at an orderly end its channels would confirm publishes
+    that no other member has (AB-86).
+    """
     queue = start(stage, replica_row(stage), from_disk=False)
     asked = stage.ask(queue.address, "flush_synced")
     left = replace(queue.row, group=replace(queue.row.group, ring=(Member("other", "1", 9),)), node="other")

@@ -1,4 +1,6 @@
-"""How often the messages of a quorum queue were returned survives every end of the queue's process (AB-91)."""
+"""How often the messages of a quorum queue were returned is remembered over every end of the queue's
+process (AB-91).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from .durable import LARGE
 
 
 def take(stage, queue, count):
-    """Get messages and return their ack tags, each with the number of its returns as the client receives it."""
+    """Get messages, and return the ack tag of each with the number of its returns that the client receives."""
     channel = stage.create(Stub)
     found = []
     for _ in range(count):
@@ -28,21 +30,21 @@ def take(stage, queue, count):
 
 
 def returned(stage, queue, tags, outcome="requeue", channel=None):
-    """Settle messages that `channel` has taken."""
+    """Settle messages that this channel has taken."""
     queue.tell(channel, "settle", outcome, [list(tags)])
     stage.quiet()
 
 
 def counts(stage, queue, count):
-    """The counts of the first messages. They go back into the queue, so each is returned once more."""
+    """The return counts of the first messages. They are requeued, so each count rises by one."""
     channel, found = take(stage, queue, count)
     returned(stage, queue, [tag for tag, _ in found], channel=channel)
     return [number for _, number in found]
 
 
 def filled(stage):
-    """A queue whose messages 0 to 3 were returned 3, 2, 1 and 0 times, small and large ones. Message 4 was returned and
-    then acknowledged.
+    """A queue whose messages 0 to 3, small and large ones, were returned 3, 2, 1 and 0 times. Message 4 was returned
+    and then acknowledged.
     """
     queue, publisher = stage.declare(x_queue_type="quorum"), Publisher(stage)
     publisher.publish(queue, 2)
@@ -70,7 +72,9 @@ def test_a_queue_that_crashes_keeps_the_counts(stage):
 
 @pytest.mark.parametrize("ends", [["kill"], ["stop"], ["kill", "kill"], ["stop", "kill"], ["kill", "stop", "kill"]])
 def test_a_restarted_broker_keeps_the_counts(tmp_path, disk, ends):
-    """It keeps them after a second end, too, when the terms of the first one are used up."""
+    """A restarted broker has the counts, and has them after a second end too, when the terms of the first
+    are used up.
+    """
     rows = ()
     for start, end in enumerate(ends):
         with DurableStage(tmp_path, disk, rows) as stage:
@@ -85,7 +89,9 @@ def test_a_restarted_broker_keeps_the_counts(tmp_path, disk, ends):
 
 
 def test_a_broker_that_is_killed_while_it_starts_after_a_clean_stop_keeps_the_counts(tmp_path, disk):
-    """The start has deleted the recovery terms, and no queue runs yet (C-22)."""
+    """A broker that is killed during a start after a clean stop has the counts, although that start had deleted the
+    terms and no queue ran yet (C-22).
+    """
     with DurableStage(tmp_path, disk) as stage:
         filled(stage)
         stage.terminate()
@@ -97,7 +103,9 @@ def test_a_broker_that_is_killed_while_it_starts_after_a_clean_stop_keeps_the_co
 
 
 def test_the_counts_outlive_the_journal_files_that_they_were_written_to(tmp_path, disk):
-    """When the journal gives up a file, the queue has written its messages to segments, which have no counts."""
+    """When the journal gives up a file, the queue has written its messages to segments, which have no counts; they are
+    kept all the same.
+    """
     with DurableStage(tmp_path, disk) as stage:
         queue = filled(stage)
         journal = stage.actor(stage.storage.journal)
@@ -113,7 +121,9 @@ def test_the_counts_outlive_the_journal_files_that_they_were_written_to(tmp_path
 
 
 def test_the_counts_of_a_queue_that_is_down_outlive_the_journal_files_too(tmp_path, disk):
-    """The journal then writes the queue's messages to segments."""
+    """The counts of a queue that is down are kept when the journal gives up a file and writes the queue's messages to
+    segments itself.
+    """
     with DurableStage(tmp_path, disk) as stage:
         filled(stage)
         rows = stage.rows
@@ -131,7 +141,9 @@ def test_the_counts_of_a_queue_that_is_down_outlive_the_journal_files_too(tmp_pa
 
 
 def test_a_limit_is_reached_across_restarts(tmp_path, disk):
-    """A message that crashes the broker each time it is consumed does not come back for ever."""
+    """The delivery limit counts returns from before a restart, so that a message which crashes the broker each time it
+    is consumed does not come back for ever.
+    """
     rows = ()
     for start in range(3):
         with DurableStage(tmp_path, disk, rows) as stage:

@@ -1,4 +1,4 @@
-"""A replica gets another role while it runs: address, mailbox, channels and backing queue stay (mirrored queues)."""
+"""A replica changes its role while it runs, and keeps its address, mailbox, channels and backing queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def stage():
 
 
 class Keeper(Role):
-    """A role that stores what is published, and serves nobody."""
+    """A role that stores publishes and delivers nothing."""
 
     def __init__(self, state, settings):
         self.state = state
@@ -46,7 +46,7 @@ class Keeper(Role):
 
 
 def take_role(queue, make):
-    """Replace the role as a handler would: `after_batch` follows."""
+    """Replace the role and call `after_batch`, as after a handler that does so."""
     queue.actor.take_role(make)
     queue.actor.request_turn()
 
@@ -60,7 +60,9 @@ def bodies(stub):
 
 
 def test_a_replica_becomes_another_role_and_a_master_again(stage):
-    """Nothing is lost: unacknowledged messages are requeued, and what the other role stored is delivered."""
+    """When a replica takes another role and becomes the master again, nothing is lost: unacknowledged messages are
+    requeued, and those that the other role stored are delivered.
+    """
     queue, publisher, eater = stage.queue(), stage.create(Stub), stage.create(Stub)
     address, backing = queue.address, queue.actor.backing
     queue.consume(eater, prefetch=2)
@@ -88,7 +90,9 @@ def test_a_replica_becomes_another_role_and_a_master_again(stage):
 
 
 def test_a_role_that_is_replaced_has_no_timers_any_more(stage):
-    """The next role sets its own: here the expiry of the messages, and not that of the queue."""
+    """The timers of a role end with it, and the next role sets its own: here that of the messages' expiry, and not that
+    of the queue's.
+    """
     queue, publisher = stage.queue(x_message_ttl=200, x_expires=300), stage.create(Stub)
     queue.publish(publisher, numbered(3))
     stage.settle()
@@ -103,7 +107,7 @@ def test_a_role_that_is_replaced_has_no_timers_any_more(stage):
 
 
 def test_what_waits_for_the_disk_is_given_up_with_the_role(stage):
-    """The senders of such requests get an error, as when the queue is deleted."""
+    """Requests that wait for the disk get an error when the role is replaced, as when the queue is deleted."""
     queue, answers = stage.queue(), []
     queue.actor.spawn(answer_of(queue.actor.runner.go_through(waiting()), answers))
     take_role(queue, Keeper)

@@ -1,4 +1,4 @@
-"""`Alarms`, and a listener that keeps the notices that it receives."""
+"""`Alarms`, and a listener that keeps the notices it receives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WAIT = 300.0
 
 
 class Listener(Process):
-    """Registers with `Alarms`, as a connection does, and keeps what it receives."""
+    """Registers with `Alarms`, as a connection does, and keeps the notices it receives."""
 
     def __init__(self):
         super().__init__()
@@ -41,7 +41,7 @@ def listener(system):
 
 @pytest.fixture
 def active_alarms(system, client, alarms):
-    """Returns the sources that are active, as a registered listener was notified of them."""
+    """The sources that are active, by the notices to a listener that registers now."""
     listener = system.createActor(Listener)
     client.ask(listener, ("listen_to", alarms), WAIT)
     return lambda: (client.ask(listener, ("received",), WAIT) or [()])[-1]

@@ -1,4 +1,4 @@
-"""`Alarms`: which listener is notified of which alarm, and when (AB-33)."""
+"""`Alarms`: which listener gets a notice of which alarm, and when (AB-33)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WAIT = 300.0
 
 
 def received(client, alarms, listener):
-    """What `listener` was notified of, once `alarms` has handled everything sent before."""
+    """The notices that `listener` has got after `alarms` has handled everything sent before."""
     with pytest.raises(UnknownMessage):
         client.ask(alarms, ("no such message",), WAIT)
     return client.ask(listener, ("received",), WAIT)
@@ -33,7 +33,9 @@ def test_listeners_are_not_notified_without_a_change(client, alarms, listener):
 
 
 def test_a_source_is_active_while_any_origin_has_raised_it(client, alarms, listener):
-    """The alarms of an operator and a monitor do not clear each other, and a second one is no change."""
+    """A source is active while any origin has raised it: the alarms of an operator and of a monitor do not clear each
+    other, and the second sends no notice.
+    """
     client.tell(alarms, ("register", listener))
     for on, origin in (
         (True, "monitor"),
@@ -71,7 +73,9 @@ def test_an_unknown_source_is_refused(client, alarms, listener):
 
 
 def test_an_alarm_with_an_address_ends_with_that_process(client, system, alarms, listener):
-    """QS-35: otherwise nobody would ever clear it, and publishers would be blocked for good."""
+    """An alarm that a process has raised ends with the process, because nothing else would clear it, and publishers
+    would be blocked for ever (QS-35).
+    """
     client.tell(alarms, ("register", listener))
     doomed, other = system.createActor(Alarms), system.createActor(Alarms)
     client.ask(alarms, ("set", "disk", True, "the journal", doomed), WAIT)
@@ -88,9 +92,10 @@ def test_an_alarm_with_an_address_ends_with_that_process(client, system, alarms,
 
 
 def test_the_alarms_of_a_node_end_with_its_run(client, alarms, listener, system):
-    """A node that has started again may be met before the end of its run before is noticed (CL-57).
+    """The alarms of another node end with its run, also if its next run is met before the end of that run is noticed
+    (CL-57).
 
-    The alarms of that run blocked the publishers of this node for ever.
+    Such alarms once blocked the publishers of this node for ever.
     """
     before, after = system.createActor(Alarms), system.createActor(Alarms)
     client.ask(before, ("set", "disk", True), WAIT)

@@ -23,7 +23,7 @@ MEMORY = 16_000 * MB
 
 
 class FileSystem(FaultyDisk):
-    """Has `free` bytes, or raises `error`. `looked` is released at each question."""
+    """A file system that has `free` bytes, or raises `error`. `looked` is released at each measurement."""
 
     def __init__(self):
         super().__init__()
@@ -85,12 +85,14 @@ def set_limit(client, monitor):
     ],
 )
 def test_it_measures_more_often_the_less_space_is_left(over, seconds):
-    """queue-and-store section 8.6: clamp(trunc(2 x (free - limit) / 250000), 100, 10000) ms; 10 s under an alarm."""
+    """The monitor waits for clamp(trunc(2 x (free - limit) / 250000), 100, 10000) ms, or 10 s under an alarm
+    (queue-and-store section 8.6).
+    """
     assert measuring_interval(50 * MB + over, 50 * MB) == seconds
 
 
 def test_disk_monitor(tmp_path):
-    """queue-and-store section 12.5: the free figure is a non-negative integer."""
+    """The free space is a whole number and not negative (queue-and-store section 12.5)."""
     found = RealDisk(str(tmp_path)).free_space()
     assert type(found) is int and found >= 0
 
@@ -100,7 +102,7 @@ def test_its_status(files, start):
 
 
 def test_the_alarm_is_on_below_the_limit(files, start, set_limit, active_alarms):
-    """queue-and-store section 8.6: alarm if and only if free < limit."""
+    """The alarm is on exactly while the free space is below the limit (queue-and-store section 8.6)."""
     start()
     seen = []
     for free in (50 * MB, 50 * MB - 1, 0, 50 * MB):
@@ -111,7 +113,7 @@ def test_the_alarm_is_on_below_the_limit(files, start, set_limit, active_alarms)
 
 
 def test_it_measures_by_itself(files, start, active_alarms, eventually):
-    """Ten times a second near the limit."""
+    """Near the limit the monitor measures ten times a second without being asked."""
     files.free = 51 * MB
     start()
     assert files.looked.acquire(timeout=WAIT) and files.looked.acquire(timeout=WAIT)
@@ -120,7 +122,9 @@ def test_it_measures_by_itself(files, start, active_alarms, eventually):
 
 
 def test_it_makes_the_reserve_as_soon_as_there_is_room(files, start, set_limit):
-    """The limit and as much as the reserve stay free beside it."""
+    """The reserve is written as soon as the space that then remains free is at least the limit, and at least as large
+    as the reserve.
+    """
     files.free = 2 * reserve.SIZE - 1
     start(disk_free_limit=0)
     assert not files.exists(reserve.NAME)
@@ -132,7 +136,9 @@ def test_it_makes_the_reserve_as_soon_as_there_is_room(files, start, set_limit):
 
 
 def test_a_reserve_that_does_not_fit_leaves_nothing_behind(files, start, set_limit):
-    """Another program may fill the disk between the measurement and the write."""
+    """If another program fills the disk between measurement and write, the part of the reserve that was written is
+    deleted.
+    """
     files.heal()
     files.fail_after(2, OSError(errno.ENOSPC, "no room"))
     start()
@@ -143,7 +149,7 @@ def test_a_reserve_that_does_not_fit_leaves_nothing_behind(files, start, set_lim
 
 
 def test_set_disk_free_limit_command(files, start, set_limit):
-    """queue-and-store section 12.5, and 0 is off."""
+    """`set_disk_free_limit` takes effect, and 0 switches the alarm off (queue-and-store section 12.5)."""
     start()
     given = [1.0, {"mem_relative": 1.5}, "70MiB", "50MB", 0]
     assert [set_limit(limit)["limit"] for limit in given] == [MEMORY, MEMORY * 1.5, 73_400_320, 50 * MB, 0]
@@ -170,7 +176,9 @@ class TestAFileSystemThatDoesNotAnswer:
         return files
 
     def test_disk_monitor_enable(self, silent, start, client, monitor, active_alarms, eventually, caplog):
-        """queue-and-store sections 8.6 and 12.5: ten more attempts without an alarm, then it stops measuring."""
+        """If space cannot be measured, the monitor makes ten more attempts without an alarm, and then stops
+        (queue-and-store sections 8.6 and 12.5).
+        """
         with caplog.at_level(logging.WARNING, "warren.disk"):
             assert start() == {"limit": 50 * MB, "free": None, "alarmed": False}
             eventually(lambda: "still unknown after 11 looks: Input/output error" in caplog.text)

@@ -1,4 +1,6 @@
-"""When free heap is given back: if it is worth it, memory does not grow, and attempts are rare enough (QS-16)."""
+"""When free heap is given back to the system: if it is worth it, memory does not grow, and the last attempt is long
+enough ago (QS-16).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ MUCH = 500 * MIB
 
 @pytest.fixture
 def rule():
-    """A HeapReturn that has seen `MUCH` in use, and tried at second 100 without success, in 0 s."""
+    """A HeapReturn that has seen `MUCH` in use, and whose attempt at second 100 took 0 s and freed nothing."""
     rule = HeapReturn()
     assert not rule.is_due(0.0, MUCH, False), "it has just grown"
     rule.tried(100.0, 0.00003, MUCH, MUCH)
@@ -51,7 +53,7 @@ def test_after_success_it_comes_back_soon(rule):
 
 
 def test_under_an_alarm_size_and_growth_do_not_matter(rule):
-    """At most once per second."""
+    """Under an alarm, heap is given back whatever its size and growth, at most once a second."""
     assert not rule.is_due(100.9, MUCH + 50 * MIB, True)
     assert rule.is_due(101.0, MUCH + 100 * MIB, True)
     assert HeapReturn().is_due(0.0, MIB, True)

@@ -22,7 +22,7 @@ NEVER = 3_600_000
 
 
 class Machine:
-    """1000 MiB, of which `used` are in use; a trim brings that down to `after_trim`."""
+    """A machine with 1000 MiB, of which `used` are in use; giving heap back reduces that to `after_trim`."""
 
     def __init__(self):
         self.used = 100 * MIB
@@ -86,13 +86,13 @@ def start(client, monitor, alarms, received):
 
 @pytest.fixture
 def sampled(client, monitor):
-    """Returns the status after a sample, with the default watermark."""
+    """The status after a sample with the default watermark."""
     return lambda: client.ask(monitor, ("set_watermark", 0.4), WAIT)
 
 
 @pytest.fixture
 def active(sampled, active_alarms):
-    """Returns the alarms that are active after a sample."""
+    """The alarms that are active after a sample."""
 
     def active():
         sampled()
@@ -103,7 +103,7 @@ def active(sampled, active_alarms):
 
 @pytest.fixture
 def status(base, monitor):
-    """Returns the status without a new sample."""
+    """The status without a new sample."""
     return lambda: base.call(base.cells[monitor.actorAddressString].actor._status)
 
 
@@ -118,7 +118,9 @@ def test_its_status(machine, start):
 
 
 def test_the_alarm_is_on_above_the_limit_and_off_at_it(machine, start, active):
-    """queue-and-store section 8.2: used > limit sets, used <= limit clears; no hysteresis."""
+    """The alarm is on while more than the limit is in use, and off otherwise, without hysteresis (queue-and-store
+    section 8.2).
+    """
     start()
     seen = []
     for used in (400 * MIB, 400 * MIB + 1, 401 * MIB, 400 * MIB):
@@ -141,8 +143,8 @@ def test_it_samples_by_itself(machine, start, active_alarms, eventually):
 
 
 def test_before_the_alarm_free_heap_is_given_back(machine, start, active):
-    """queue-and-store section 8.2: heap is given back (QS-16) and memory sampled again; the alarm is raised only if
-    that is still above.
+    """Before the alarm is raised, free heap is given back and memory sampled again; it is raised only if that is above
+    the limit too (QS-16, queue-and-store section 8.2).
     """
     start()
     machine.used, machine.after_trim = 500 * MIB, 300 * MIB
@@ -151,8 +153,8 @@ def test_before_the_alarm_free_heap_is_given_back(machine, start, active):
 
 
 def test_before_the_alarm_garbage_is_collected(machine, start, active):
-    """Without that, unused memory would block publishers, for as long as too few objects are made for a round of
-    the collector.
+    """Before the alarm is raised, garbage is collected. Otherwise unused memory would block publishers until enough
+    objects were made for the collector to run by itself.
     """
     start()
     machine.used, machine.after_collection = 500 * MIB, 300 * MIB
@@ -161,7 +163,9 @@ def test_before_the_alarm_garbage_is_collected(machine, start, active):
 
 
 def test_garbage_is_not_collected_again_and_again(machine, start, sampled, monkeypatch):
-    """A collection stops everybody, and memory may stay at its limit for long."""
+    """Garbage is not collected at each sample, because a collection stops the whole node, and memory may stay near its
+    limit for long.
+    """
     monkeypatch.setattr(heap_return, "ALARM_PAUSE", 0.0)
     machine.used = 500 * MIB
     start()
@@ -182,7 +186,9 @@ def test_what_clients_send_brings_the_next_look_forward(machine, start, client, 
 def test_what_clients_send_while_heap_is_given_back_raises_the_alarm(
     machine, start, client, monitor, active_alarms, eventually
 ):
-    """Giving heap back may take long. Publishers do not go on meanwhile, and the alarm ends if it was not needed."""
+    """If clients send much while heap is given back, which may take long, the alarm is raised at once, and ends if it
+    was not needed.
+    """
     start()
     machine.used, machine.after_trim = 500 * MIB, 300 * MIB
     machine.may_trim.clear()
@@ -196,7 +202,7 @@ def test_what_clients_send_while_heap_is_given_back_raises_the_alarm(
 
 
 def test_a_look_is_due_when_clients_have_sent_a_share_of_the_limit(machine, start, received, client, monitor):
-    """2 % of the limit, and 4 MiB at least."""
+    """A sample is taken when clients have sent 2 % of the limit, or 4 MiB if that is more."""
     assert received.due == math.inf
     start()
     assert received.due == 8 * MIB
@@ -255,7 +261,7 @@ def test_the_watermark_changes_at_run_time(machine, start, client, monitor, acti
 
 
 def test_the_memory_there_is_is_looked_up_again_with_it(machine, start, client, monitor, status, monkeypatch):
-    """queue-and-store section 8.1: at start and whenever the watermark is set."""
+    """The size of the memory is read at the start and whenever the watermark is set (queue-and-store section 8.1)."""
     start()
     monkeypatch.setattr(SystemMemory, "total", lambda self: 2000 * MIB)
     assert status()["total"] == 1000 * MIB
@@ -270,7 +276,7 @@ def test_a_watermark_that_cannot_be_read_changes_nothing(machine, start, client,
 
 
 def test_the_total_may_be_given(machine, start):
-    """queue-and-store section 8.1: the setting has precedence over what the system reports."""
+    """A total that the settings give overrides what the system reports (queue-and-store section 8.1)."""
     status = start(total_memory_available_override_value="200MiB", vm_memory_high_watermark=0.25)
     assert (status["total"], status["limit"]) == (200 * MIB, 50 * MIB)
 

@@ -1,4 +1,4 @@
-"""How much of their traffic queues may keep in memory (queue-and-store section 8.3)."""
+"""For how many seconds of their traffic queues may keep messages in memory (queue-and-store section 8.3)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ def durations():
 
 
 def test_below_the_paging_ratio_there_is_no_limit(durations):
-    """With 0.4 and 0.5 paging starts at 20 % of memory."""
+    """Below the paging ratio there is no limit: with a watermark of 0.4 and a ratio of 0.5 paging starts at 20 % of
+    memory.
+    """
     assert durations.report("a", "A", 100.0) is None
     assert durations.update(RATIO - 0.01, False) == []
     assert durations.desired == INFINITE
 
 
 def test_below_the_paging_ratio_no_queue_is_looked_at(durations, monkeypatch):
-    """The monitor asks twice a second, and a node may have a hundred thousand queues."""
+    """Below the paging ratio no queue is asked, because the monitor runs twice a second, and a node may have a hundred
+    thousand queues.
+    """
 
     class Unread(dict):
         def values(self):
@@ -36,7 +40,7 @@ def test_below_the_paging_ratio_no_queue_is_looked_at(durations, monkeypatch):
 
 
 def test_above_it_all_get_the_same_target_at_once(durations):
-    """The target of every queue is ((sum of the reports + 1) / number of reports) / ratio."""
+    """Above the ratio all queues get the same target, ((sum of the reports + 1) / number of reports) / ratio."""
     durations.report("a", "A", 10.0)
     durations.report("b", "B", 30.0)
     desired = (41.0 / 2) / 0.8
@@ -65,7 +69,9 @@ def test_idle_queues_take_no_part(durations):
 
 
 def test_queues_that_keep_nothing_come_back(durations):
-    """The increment lets queues that keep nothing keep a little again; close to the watermark there is none."""
+    """By the increment of 1, queues that keep nothing may keep a little again; close to the watermark there is no
+    increment.
+    """
     durations.report("a", "A", 0.0)
     durations.update(0.94, False)
     assert durations.desired == pytest.approx(1 / 0.94)
@@ -77,7 +83,7 @@ def test_queues_that_keep_nothing_come_back(durations):
 
 
 def test_without_a_limit_to_divide_by_everything_goes_out(durations):
-    """A limit of 0 (queue-and-store section 8.2)."""
+    """With a limit of 0, by which nothing can be divided, the target is 0 (queue-and-store section 8.2)."""
     durations.report("a", "A", 5.0)
     assert durations.update(INFINITE, False) == [("A", 0.0)]
 
@@ -86,7 +92,9 @@ def test_without_a_limit_to_divide_by_everything_goes_out(durations):
     ("ratio", "used", "is_limited"), [(1.5, 1.2, False), (1.5, 1.6, True), (1.0, 0.99, False), (1.0, 1.0, True)]
 )
 def test_a_ratio_of_one_and_more(ratio, used, is_limited):
-    """D-13: with the paging ratio 1 nothing is paged before publishers are blocked, with more never."""
+    """With a paging ratio of 1 nothing is paged before publishers are blocked, and with a higher one nothing at all
+    (D-13).
+    """
     durations = RamDurations(ratio)
     durations.report("a", "A", 5.0)
     durations.update(used, False)
@@ -94,7 +102,9 @@ def test_a_ratio_of_one_and_more(ratio, used, is_limited):
 
 
 def test_a_disk_alarm_stops_paging(durations):
-    """Queues that page are notified at once that they may keep more; after the alarm the target falls again."""
+    """A disk alarm stops paging: queues are notified at once that they may keep more, and the target falls again after
+    the alarm.
+    """
     durations.report("a", "A", 100.0)
     durations.report("b", "B", 1.0)
     ((_, desired),) = durations.update(0.9, False)

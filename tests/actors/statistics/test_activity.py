@@ -1,4 +1,4 @@
-"""Which processes a reader of statistics looks at: those that had a turn since it looked last."""
+"""A reader of statistics reads only the processes that had a turn since it read last."""
 
 from itertools import chain
 
@@ -6,7 +6,7 @@ from warren.actors.statistics.activity import PASSED, Activity
 
 
 class Thing:
-    """A process as statistics see it."""
+    """Stands for a process, with the attributes that statistics read."""
 
     def __init__(self, activity, name):
         self.activity = activity
@@ -29,7 +29,7 @@ def things(activity, *names):
 
 
 def take(feed, most=100):
-    """All ids of the processes that may have changed, and those that have ended."""
+    """The ids of all processes that may have changed, and of those that have ended."""
     parts, ended = feed.take(most)
     return list(chain.from_iterable(parts)), ended
 
@@ -50,7 +50,9 @@ def test_the_first_reading_has_everything_and_later_ones_what_had_a_turn():
 
 
 def test_what_was_blocked_lately_is_read_again_without_a_turn():
-    """A block ends, and its share of the last seconds falls, while the process has no turn."""
+    """A process that was blocked a short time ago is read again without a turn, because its share of the last seconds
+    falls.
+    """
     activity = Activity()
     (thing,) = things(activity, "thing")
     feed = activity.open()
@@ -105,7 +107,9 @@ def test_while_nobody_reads_nothing_piles_up():
 
 
 def test_what_changed_comes_in_parts_each_process_once():
-    """A reader pauses between two parts, so a process may end before its part comes."""
+    """Changes come in parts, each process once. A reader pauses between two parts, so a process may end before its part
+    comes.
+    """
     activity = Activity()
     many = things(activity, *map(str, range(250)))
     feed, other = activity.open(), activity.open()

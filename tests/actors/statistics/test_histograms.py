@@ -1,4 +1,4 @@
-"""Histograms of a node, and the messages that are followed to their consumers (CM-375)."""
+"""The histograms of a node, and which messages are followed to their consumers (CM-375)."""
 
 from itertools import accumulate
 
@@ -33,7 +33,7 @@ def test_one_of_1024_messages_is_followed(runs):
         if samples.left <= 0:
             samples.follow("q", Sample("a", 1, 0.0))
             due += 1
-    # A run has one sample at most, and the first message of the node is one.
+    # The node's first message is followed, and of each run at most one.
     assert 1 <= due <= 1 + sum(runs) // SAMPLED + 1
     if max(runs) < SAMPLED:
         assert due >= sum(runs) // SAMPLED

@@ -10,7 +10,7 @@ from ..durable import LARGE
 
 
 def dead_lettering(stage, **arguments):
-    """A stub queue, and a lazy queue that sends it its dead letters."""
+    """A stub of a queue, and a lazy queue whose dead letters go to it."""
     grave = stage.queue("grave", process=Stub)
     return grave, stage.declare(
         x_queue_mode="lazy", x_dead_letter_exchange="", x_dead_letter_routing_key="grave", **arguments
@@ -49,7 +49,7 @@ def all_buried(stage, grave, count):
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_length_limit_drops_messages_on_the_disk(stage, size):
-    """AB-100: the oldest are dead-lettered with their bodies."""
+    """A length limit dead-letters the oldest messages with their bodies (AB-100)."""
     grave, queue = dead_lettering(stage, x_max_length=SEGMENT)
     publisher = Publisher(stage)
     wanted = publisher.publish(queue, SEGMENT, size)
@@ -62,7 +62,7 @@ def test_a_length_limit_drops_messages_on_the_disk(stage, size):
 
 
 def test_a_message_dropped_by_a_length_limit_is_confirmed(stage):
-    """QS-18: a drop counts as safe."""
+    """A message that a length limit drops is confirmed (QS-18)."""
     queue, publisher = stage.declare(x_queue_mode="lazy", x_max_length=10), Publisher(stage)
     wanted = []
     for _ in range(5):
@@ -75,7 +75,7 @@ def test_a_message_dropped_by_a_length_limit_is_confirmed(stage):
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_messages_that_expire_on_the_disk_are_dead_lettered_whole(stage, size):
-    """AB-94 to AB-97: with their bodies, in order."""
+    """Messages that expire on the disk are dead-lettered in order with their bodies (AB-94 to AB-97)."""
     grave, queue = dead_lettering(stage, x_message_ttl=50)
     publisher = Publisher(stage)
     wanted = publisher.publish(queue, 2 * SEGMENT, size)
@@ -85,7 +85,9 @@ def test_messages_that_expire_on_the_disk_are_dead_lettered_whole(stage, size):
 
 
 def test_messages_expire_that_were_due_while_the_node_was_down(tmp_path, disk):
-    """queue-and-store section 10.1: a queue expires its head when it starts."""
+    """Messages that expired while the node was down are dead-lettered when the queue starts (queue-and-store section
+    10.1).
+    """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(x_message_ttl=1), Publisher(stage)
         publisher.publish(queue, 3)
@@ -100,7 +102,7 @@ def test_messages_expire_that_were_due_while_the_node_was_down(tmp_path, disk):
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_rejected_messages_whose_bodies_are_paged_out_are_dead_lettered_whole(stage, size):
-    """AB-133: the queue reads the bodies before it makes dead letters."""
+    """The queue reads the bodies of rejected messages before it makes dead letters of them (AB-133)."""
     grave = stage.queue("grave", process=Stub)
     queue, publisher = stage.declare(x_dead_letter_exchange="", x_dead_letter_routing_key="grave"), Publisher(stage)
     wanted = publisher.publish(queue, 10, size)
@@ -117,7 +119,9 @@ def test_rejected_messages_whose_bodies_are_paged_out_are_dead_lettered_whole(st
 
 
 def test_a_channel_that_ends_while_its_rejections_are_read(stage, disk):
-    """AB-53: messages rejected before the channel ended are dead-lettered and not requeued."""
+    """Messages that were rejected before their channel ended are dead-lettered and not requeued, although their bodies
+    were still being read then (AB-53).
+    """
     grave = stage.queue("grave", process=Stub)
     queue, publisher = stage.declare(x_dead_letter_exchange="", x_dead_letter_routing_key="grave"), Publisher(stage)
     wanted = publisher.publish(queue, 4, LARGE)

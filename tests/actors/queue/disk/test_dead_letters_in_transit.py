@@ -1,4 +1,4 @@
-"""Dead letters in transit through the journal: after a kill at any operation of the disk, and after crashes of single
+"""Dead letters go through the journal: after a kill at any operation of the disk, and after crashes of single
 processes, each message is in exactly one place.
 """
 
@@ -33,7 +33,9 @@ def dead_lettering(to: str, exchange: str = "", **arguments: Any) -> dict[str, A
 
 @dataclass
 class Scene:
-    """Queues, and how many copies of each message they must have together: `copies` of one that left the source."""
+    """Queues that are linked by dead-lettering, and how many `copies` they must have together of a message that has
+    left the first.
+    """
 
     queues: dict[str, dict[str, Any]]
     copies: int = 1
@@ -112,14 +114,16 @@ def check(found: dict[str, Counter[bytes]], scene: Scene, published: list[bytes]
 
 
 def work(stage: DurableStage, scene: Scene, stops_after: int) -> tuple[list[bytes], set[int]]:
-    """Publish until the disk stops. Returns the bodies, and the numbers of those that were confirmed, from 1 on."""
+    """Publish until the disk stops. Returns the bodies, and the numbers, from 1 on, of the publishes that were
+    confirmed.
+    """
     source, publisher = scene.declare(stage), Publisher(stage)
     published: list[bytes] = []
     stage.quiet()
     stage.disk.fail_after(stops_after, STOPPED)
     for size in SIZES:
         if not stage.is_alive(source.address):
-            break  # a sync failed, which ends the virtual host
+            break  # the disk failed a sync, which ends the virtual host
         published += publisher.publish(source, 1, size)
         stage.base.run_until(lambda: publisher.confirmed == publisher.published, 0.02)
     stage.base.run_until(lambda: False, 0.02)
@@ -128,8 +132,8 @@ def work(stage: DurableStage, scene: Scene, stops_after: int) -> tuple[list[byte
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_a_dead_letter_is_in_one_place_whenever_the_broker_is_killed(tmp_path, scene):
-    """The disk stops at its first operation, its fourth, and so on; then the broker starts again, after every second
-    such stop from what a power cut leaves.
+    """A message and its dead letters are in one place whenever the broker is killed: the disk stops at its first
+    operation, its fourth, and so on, and the broker starts again, every second time from what a power cut leaves.
     """
     for stops_after in range(1, 1000, 3):
         disk, root = HeldDisk(), tmp_path / str(stops_after)
@@ -159,7 +163,7 @@ def sizes(stage: DurableStage, *names: str) -> list[int]:
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_source_that_crashes_sends_no_dead_letter_again(stage, disk, size):
-    """The dead letter is in the journal, and not yet on the disk, when the source crashes."""
+    """A source that crashes before its dead letter is on the disk does not send it a second time."""
     _, source = graves(stage)
     publisher = Publisher(stage)
     publisher.publish(source, 1, size)
@@ -177,7 +181,7 @@ def test_a_source_that_crashes_sends_no_dead_letter_again(stage, disk, size):
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_target_that_crashes_gets_what_it_has_not_taken(stage, disk, size):
-    """The target has crashed when the dead letter reaches it, and its next process gets it once."""
+    """A target that has crashed when a dead letter reaches it gets the dead letter once, in its next process."""
     grave, source = graves(stage)
     publisher = Publisher(stage)
     publisher.publish(source, 1, size)
@@ -194,7 +198,9 @@ def test_a_target_that_crashes_gets_what_it_has_not_taken(stage, disk, size):
 
 
 def test_a_dead_letter_that_a_crash_brings_again_is_flagged(stage, disk):
-    """The first process of the target may have delivered the dead letter, so the second one's is redelivered."""
+    """A dead letter that its target's next process gets again is flagged as redelivered, because the crashed process
+    may have delivered it.
+    """
     grave, source = graves(stage)
     first = consumer(stage, grave, acks=False)
     publisher = Publisher(stage)
@@ -204,7 +210,7 @@ def test_a_dead_letter_that_a_crash_brings_again_is_flagged(stage, disk):
     publisher.publish(source, 1)
     stage.is_held()
     disk.release()
-    # The target's record of what it took must not reach the disk before it crashes.
+    # The target's record that it took the dead letter must not reach the disk before the crash.
     stage.until(lambda: first.got)
     stage.crash(grave.address)
     grave = stage.restarted("grave")
@@ -216,7 +222,9 @@ def test_a_dead_letter_that_a_crash_brings_again_is_flagged(stage, disk):
 
 
 def test_dead_letters_for_a_deleted_queue_are_forgotten(stage, disk):
-    """The queue is deleted while they are in transit, and the journal does not keep them for ever."""
+    """If their queue is deleted while dead letters are in transit, the journal forgets them, and does not keep its
+    files for them.
+    """
     grave, source = graves(stage)
     publisher = Publisher(stage)
     publisher.publish(source, 1)
@@ -233,7 +241,7 @@ def test_dead_letters_for_a_deleted_queue_are_forgotten(stage, disk):
 
 
 def test_a_clean_stop_keeps_what_is_on_its_way(tmp_path, disk):
-    """A target that is down at the stop gets its dead letters after the next start."""
+    """A target that is down at a clean stop gets its dead letters after the next start."""
     with DurableStage(tmp_path, disk) as stage:
         grave, source = graves(stage)
         publisher = Publisher(stage)
@@ -250,7 +258,9 @@ def test_a_clean_stop_keeps_what_is_on_its_way(tmp_path, disk):
 
 
 def test_a_journal_file_may_go_while_dead_letters_are_on_their_way(tmp_path, disk):
-    """Their records are repeated in a later file, and after a kill they arrive once."""
+    """Before the journal frees a file, it repeats the records of dead letters in transit in a later one, so that they
+    arrive once, also after a kill.
+    """
     with DurableStage(tmp_path, disk) as stage:
         grave, source = graves(stage)
         publisher = Publisher(stage)
@@ -271,7 +281,9 @@ def test_a_journal_file_may_go_while_dead_letters_are_on_their_way(tmp_path, dis
 @pytest.mark.parametrize("size", [100, LARGE])
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_queue_that_stays_down_gets_the_first_dead_letters(tmp_path, disk, size, is_killed, monkeypatch, caplog):
-    """It gets them at the next start. More of them would fill memory, and keep the files of the journal for ever."""
+    """A queue that stays down gets the first dead letters at the next start. More would fill the memory, and keep the
+    journal's files for ever, so they are dropped.
+    """
     monkeypatch.setattr(dead_letters_in_transit, "DOWN_BYTES", 5 * size + size // 2)
     with DurableStage(tmp_path, disk) as stage:
         grave, source = graves(stage)
@@ -303,7 +315,9 @@ def test_a_queue_that_stays_down_gets_the_first_dead_letters(tmp_path, disk, siz
 
 
 def test_transient_dead_letters_stay_in_order_with_persistent_ones(stage, disk):
-    """They take the way through the journal as well, without a record."""
+    """Transient dead letters go through the journal too, without a record, so that they stay in order with persistent
+    ones.
+    """
     grave, source = graves(stage)
     publisher = Publisher(stage)
     wanted = []

@@ -14,8 +14,8 @@ from ..durable import LARGE
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_publish_is_confirmed_after_its_sync_and_not_before(stage, disk, size):
-    """QS-17, AB-111: a confirm waits until index entry and body are synced, whether the journal or a store has the
-    body.
+    """A confirm waits until index entry and body are synced, whether the journal or a message store has the body
+    (QS-17, AB-111).
     """
     queue, publisher = stage.declare(), Publisher(stage)
     disk.hold()
@@ -28,7 +28,9 @@ def test_a_publish_is_confirmed_after_its_sync_and_not_before(stage, disk, size)
 
 
 def test_a_message_that_need_not_survive_is_confirmed_at_once(stage, disk):
-    """queue-and-store section 3.3: transient messages, and all messages of a queue that is not durable."""
+    """Transient messages, and all messages of a queue that is not durable, are confirmed at once (queue-and-store
+    section 3.3).
+    """
     durable, other, publisher = stage.declare(), stage.declare("other", durable=False), Publisher(stage)
     disk.hold()
     publisher.publish(durable, 3, persistent=False)
@@ -39,7 +41,9 @@ def test_a_message_that_need_not_survive_is_confirmed_at_once(stage, disk):
 
 
 def test_a_message_acked_before_its_sync_is_confirmed_once(stage, disk):
-    """QS-18, QS-30: also if its body is in the store, where it never needs to reach the disk."""
+    """A message that is acknowledged before its sync is confirmed once, also if its body would go to a store and now
+    need not be written (QS-18, QS-30).
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     eater = consumer(stage, queue)
     stage.settle()
@@ -56,8 +60,8 @@ def test_a_message_acked_before_its_sync_is_confirmed_once(stage, disk):
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_queue_without_credit_from_the_disk_grants_none(stage, disk, size):
-    """FC-16, FC-17, FC-19, FC-5, queue-and-store section 6.10: credit runs out from the disk up to the publisher, and
-    comes back.
+    """A queue that has no credit from the disk grants its publishers none, and grants it again when the disk does
+    (FC-5, FC-16, FC-17, FC-19, queue-and-store section 6.10).
     """
     queue, publisher = stage.declare(), Publisher(stage)
     disk.hold()
@@ -80,7 +84,9 @@ def test_a_queue_without_credit_from_the_disk_grants_none(stage, disk, size):
 )
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_message_that_leaves_in_the_turn_of_its_publish_is_confirmed(stage, arguments, size):
-    """QS-18: its body is never sent to a store, so no store reports it."""
+    """A message that leaves the queue in the turn of its publish is confirmed, although its body never goes to a store,
+    which could report it (QS-18).
+    """
     queue, publisher = stage.declare(**arguments), Publisher(stage)
     publisher.publish(queue, 5, size)
     publisher.await_confirms()
@@ -89,7 +95,9 @@ def test_a_message_that_leaves_in_the_turn_of_its_publish_is_confirmed(stage, ar
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_message_purged_in_the_turn_of_its_publish_is_confirmed(stage, size):
-    """QS-18, queue-and-store section 6.10: write and remove cancel, and the store receives neither."""
+    """A message that is purged in the turn of its publish is confirmed: write and remove cancel each other, so the
+    store receives neither (QS-18, queue-and-store section 6.10).
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     publisher.publish(queue, 5, size)
     stage.tell(publisher.address, queue.address, "purge")
@@ -98,8 +106,8 @@ def test_a_message_purged_in_the_turn_of_its_publish_is_confirmed(stage, size):
 
 
 def test_a_publish_to_a_terminated_queue_is_refused(stage):
-    """QS-37: the embedding program may publish while the broker stops. A queue that has flushed for the last time
-    confirms nothing.
+    """A publish by the embedding program while the broker stops is not confirmed by a queue that has flushed for the
+    last time (QS-37).
     """
     queue, channel = stage.declare(), stage.channel()
     channel.send(ConfirmSelect())
@@ -126,15 +134,15 @@ def test_a_publish_to_a_terminated_queue_is_refused(stage):
 
 
 def test_nothing_reaches_the_disk_after_the_terms_of_a_queue(stage):
-    """A channel of another node may acknowledge while this one stops, after the queue has written down what it has. The
-    next start has that message again, so it must have its body: else the second acknowledgement would remove the body
-    that another queue shares. A confirmed message was lost like that.
+    """After a queue has written its terms, an acknowledgement from a channel on another node has no effect on the disk.
+    The next start has the message again, so its body must be there too: its second acknowledgement would otherwise
+    remove a body that another queue shares. A confirmed message was lost in this way.
     """
     queue, channel = stage.declare(), stage.channel()
     channel.publish([bytes(LARGE)], props=PERSISTENT)
     store = MessageStoreView(stage.actor(stage.storage.persistent))
     stage.until(lambda: sum(store.references().values()) == 1)
-    stage.quiet()  # so that the store has no turn of its own before `until` has looked into its mailbox
+    stage.quiet()  # so that the store has no turn before `until` checks its mailbox
     backing, durability = queue.actor.backing, queue.actor.durability
     backing.fetch(1, True)
     ending = stage.ask(queue.address, "terminate")

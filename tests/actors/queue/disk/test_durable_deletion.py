@@ -16,7 +16,7 @@ from ..durable import LARGE, got, mixed
 
 
 def stored(stage):
-    """Bytes of bodies that the persistent store counts as referred to."""
+    """The bytes of bodies that have references in the persistent store."""
     engine = stage.actor(stage.storage.persistent).engine
     return engine._summary.sum_valid_data
 
@@ -24,7 +24,9 @@ def stored(stage):
 @pytest.mark.parametrize("arguments", [{}, {"x_queue_mode": "lazy"}, {"x_max_priority": 2}])
 @pytest.mark.parametrize("verb", ["purge", "delete"])
 def test_purge_and_delete_free_the_disk(stage, disk, arguments, verb):
-    """QS-22, QS-23, queue-and-store section 4.6: segments and bodies are removed. The answer counts ready messages."""
+    """A purge or a deletion removes segments and bodies from the disk, and is answered with the number of ready
+    messages (QS-22, QS-23, queue-and-store section 4.6).
+    """
     queue, publisher = stage.declare(**arguments), Publisher(stage)
     mixed(stage, queue, publisher)
     publisher.publish(queue, 3 * SEGMENT, LARGE)
@@ -39,7 +41,7 @@ def test_purge_and_delete_free_the_disk(stage, disk, arguments, verb):
 
 
 def test_a_purged_queue_stays_purged(tmp_path, disk):
-    """C-16: a kill after the answer brings back unacknowledged messages only."""
+    """A kill after the answer to a purge brings back unacknowledged messages only (C-16)."""
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         mixed(stage, queue, publisher)
@@ -54,7 +56,7 @@ def test_a_purged_queue_stays_purged(tmp_path, disk):
 
 @pytest.mark.parametrize("kind", ["append", "sync", "delete"])
 def test_a_queue_is_deleted_while_it_writes_its_segments(stage, disk, kind):
-    """C-16, QS-23: nothing of it is left, and it does not crash."""
+    """A queue that is deleted during a flush leaves nothing behind, and does not crash (C-16, QS-23)."""
     queue, publisher = stage.declare(), Publisher(stage)
     mixed(stage, queue, publisher)
     stage.ask(queue.address, "flush_synced").answer()
@@ -62,7 +64,7 @@ def test_a_queue_is_deleted_while_it_writes_its_segments(stage, disk, kind):
     publisher.await_confirms()
     if kind == "delete":
         disk.hold(kind)
-    assert len(got(stage, queue, SEGMENT)) == SEGMENT  # a segment is empty now
+    assert len(got(stage, queue, SEGMENT)) == SEGMENT  # a segment has become empty
     if kind != "delete":
         stage.quiet()
         disk.hold(kind)
@@ -80,7 +82,7 @@ def test_a_queue_is_deleted_while_it_writes_its_segments(stage, disk, kind):
 
 
 def test_a_queue_is_purged_while_it_writes_its_segments(stage, disk):
-    """The purge waits for the flush, and publishes that come meanwhile stay."""
+    """A purge waits for the flush under way, and messages that are published meanwhile stay."""
     queue, publisher = stage.declare(), Publisher(stage)
     mixed(stage, queue, publisher)
     disk.hold("append")
@@ -97,7 +99,7 @@ def test_a_queue_is_purged_while_it_writes_its_segments(stage, disk):
 
 
 def test_messages_to_a_queue_that_is_being_deleted(stage, disk):
-    """AB-86: requests are refused, publishes and settlements have no effect, and the queue does not crash."""
+    """A queue that is being deleted refuses requests, ignores publishes and settlements, and does not crash (AB-86)."""
     queue, publisher = stage.declare(), Publisher(stage)
     mixed(stage, queue, publisher)
     eater = consumer(stage, queue, acks=False, prefetch=3)
@@ -131,7 +133,7 @@ def test_messages_to_a_queue_that_is_being_deleted(stage, disk):
 
 
 def test_a_queue_that_crashed_for_good_is_removed_with_its_files(stage, disk, monkeypatch):
-    """AB-63, QS-23, C-17: `forget_queue` removes the files of a queue without a process."""
+    """`forget_queue` removes the files of a queue that crashed for good and has no process (AB-63, QS-23, C-17)."""
     queue, publisher = stage.declare(), Publisher(stage)
     mixed(stage, queue, publisher)
     stage.ask(queue.address, "flush_synced").answer()
@@ -152,8 +154,8 @@ def references(stage):
 def test_the_next_start_removes_the_bodies_of_a_queue_deleted_before_its_recovery(
     tmp_path, disk, monkeypatch, ends_in_order
 ):
-    """QS-26, queue-and-store section 10.1: the queue was no client of the store, so the store must not trust the
-    references it had counted.
+    """If a queue is deleted before its recovery, it was no client of the store yet. The store must then not trust the
+    references that it had counted, and the next start removes the bodies (QS-26, queue-and-store section 10.1).
     """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
@@ -173,7 +175,9 @@ def test_the_next_start_removes_the_bodies_of_a_queue_deleted_before_its_recover
 
 
 def test_a_second_recovery_waits_until_the_store_runs(tmp_path, disk, monkeypatch):
-    """After an unclean end the store starts when all queues are scanned, which takes longer than the first wait."""
+    """After an unclean end the store starts only when all queues are scanned. That takes longer than the first attempt
+    to recover a queue waits, so a second one waits for the store.
+    """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         wanted = publisher.publish(queue, 3, LARGE)

@@ -1,4 +1,4 @@
-"""Recovery of a queue: after a crash of its process, a clean stop and a kill."""
+"""A queue recovers after a crash of its process, a clean stop and a kill."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from ..durable import LARGE, got, mixed
 
 
 def test_a_queue_that_crashes_recovers_its_persistent_messages(stage):
-    """QS-37, QS-39, C-5: the journal and the stores keep running. All messages are redelivered, and publishes go on."""
+    """A queue whose process crashed has its persistent messages again, all redelivered, and takes publishes, while
+    journal and stores keep running (QS-37, QS-39, C-5).
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = mixed(stage, queue, publisher)
     publisher.publish(queue, 3, persistent=False)
@@ -25,7 +27,7 @@ def test_a_queue_that_crashes_recovers_its_persistent_messages(stage):
 
 
 def test_a_queue_recovers_from_several_crashes(stage):
-    """QS-24: no confirmed message is lost, however often the queue crashes."""
+    """However often the queue crashes, no confirmed message is lost (QS-24)."""
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = []
     for _ in range(4):
@@ -37,8 +39,8 @@ def test_a_queue_recovers_from_several_crashes(stage):
 
 
 def test_a_queue_with_priorities_recovers_every_level(stage):
-    """queue-and-store section 9, C-24: each level recovers by itself, and messages come in the order of their
-    priorities.
+    """Each level of a queue with priorities recovers by itself, and messages are delivered in the order of their
+    priorities (queue-and-store section 9, C-24).
     """
     queue, publisher = stage.declare(x_max_priority=3), Publisher(stage)
     wanted = {
@@ -52,7 +54,9 @@ def test_a_queue_with_priorities_recovers_every_level(stage):
 
 
 def test_a_queue_that_is_not_durable_comes_back_empty(stage):
-    """After a crash it is empty, and the numbers it gives again do not bring back old bodies."""
+    """A queue that is not durable is empty after a crash, and the numbers that it gives again do not bring back old
+    bodies.
+    """
     queue, publisher = stage.declare(durable=False), Publisher(stage)
     publisher.publish(queue, 5, LARGE)
     stage.settle()
@@ -66,8 +70,8 @@ def test_a_queue_that_is_not_durable_comes_back_empty(stage):
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("arguments", [{}, {"x_max_priority": 2}, {"x_queue_mode": "lazy"}])
 def test_a_restarted_vhost_has_all_persistent_messages(tmp_path, disk, is_clean, arguments):
-    """QS-37, QS-39, QS-41, queue-and-store section 10.1: after a clean stop and after a kill. Only a clean stop keeps
-    the redelivered flags.
+    """A restarted virtual host has all persistent messages after a clean stop and after a kill; the redelivered flags
+    survive only a clean stop (QS-37, QS-39, QS-41, queue-and-store section 10.1).
     """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(**arguments), Publisher(stage)
@@ -88,7 +92,7 @@ def test_a_restarted_vhost_has_all_persistent_messages(tmp_path, disk, is_clean,
 
 
 def test_a_clean_start_reads_no_segment(tmp_path, disk, monkeypatch):
-    """queue-and-store section 5.5: after a clean stop the counts come from the terms."""
+    """After a clean stop the counts come from the terms, so that no segment is read (queue-and-store section 5.5)."""
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         mixed(stage, queue, publisher)
@@ -100,7 +104,9 @@ def test_a_clean_start_reads_no_segment(tmp_path, disk, monkeypatch):
 
 
 def test_unacknowledged_messages_are_ready_after_a_restart(tmp_path, disk):
-    """C-7: they are redelivered, each at its place; messages that were acknowledged durably are not."""
+    """Unacknowledged messages are redelivered after a restart, each in its place; those whose acknowledgement reached
+    the disk are not (C-7).
+    """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         wanted = publisher.publish(queue, 10, LARGE)
@@ -119,7 +125,7 @@ def test_unacknowledged_messages_are_ready_after_a_restart(tmp_path, disk):
 
 
 def test_a_message_whose_body_is_lost_is_dropped(tmp_path, disk):
-    """C-3: a recovering queue drops an index entry without a body, and raises no error."""
+    """A recovering queue drops an index entry whose body is lost, and raises no error (C-3)."""
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         publisher.publish(queue, 3, LARGE)

@@ -12,7 +12,9 @@ from ..durable import LARGE, NO_SPACE, got, mixed
 
 @pytest.mark.parametrize("size", [3000, LARGE])
 def test_a_full_disk_confirms_nothing_until_there_is_room(tmp_path, monkeypatch, size):
-    """QS-35: the disk alarm blocks publishers. After a kill all confirmed messages are there, and none is torn."""
+    """While the disk is full, nothing is confirmed and the disk alarm blocks publishers. After a kill all confirmed
+    messages are there, and none is damaged (QS-35).
+    """
     monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     disk = HeldDisk(limit=200_000)
     with DurableStage(tmp_path, disk) as stage:
@@ -21,7 +23,7 @@ def test_a_full_disk_confirms_nothing_until_there_is_room(tmp_path, monkeypatch,
         publisher.await_confirms()
         wanted += publisher.publish(queue, 100, size)
         stage.until(lambda: stage.actor(stage.alarms).received)
-        assert set(stage.disk_alarms()) == {True}  # the store's, and perhaps the journal's
+        assert set(stage.disk_alarms()) == {True}  # that of the store, and perhaps that of the journal
         assert publisher.confirmed == 10
         disk.limit = None
         publisher.await_confirms()
@@ -33,7 +35,7 @@ def test_a_full_disk_confirms_nothing_until_there_is_room(tmp_path, monkeypatch,
 
 
 def test_a_full_disk_delays_a_flush(stage, disk, monkeypatch):
-    """QS-35: the flush is repeated until the disk accepts it, and no message is lost meanwhile."""
+    """A flush that the disk refuses is repeated until it succeeds, and no message is lost meanwhile (QS-35)."""
     monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = mixed(stage, queue, publisher)
@@ -49,7 +51,7 @@ def test_a_full_disk_delays_a_flush(stage, disk, monkeypatch):
 
 
 def filled_up(stage, disk, size=3000):
-    """A queue with 10 confirmed messages, 10 more that a full disk refuses, and a flush that it refuses."""
+    """A queue with 10 confirmed messages, 10 more that the full disk refuses, and a flush that it refuses."""
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = publisher.publish(queue, 10, size)
     publisher.await_confirms()
@@ -63,7 +65,9 @@ def filled_up(stage, disk, size=3000):
 
 @pytest.mark.parametrize("size", [3000, LARGE])
 def test_a_node_stops_while_the_disk_is_full(tmp_path, disk, monkeypatch, size):
-    """QS-35, C-21: it ends uncleanly instead of waiting for room, and the next start has every confirmed message."""
+    """A node that stops while the disk is full does not wait for room but ends uncleanly, and its next start has every
+    confirmed message (QS-35, C-21).
+    """
     monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     with DurableStage(tmp_path, disk) as stage:
         _, wanted = filled_up(stage, disk, size)
@@ -78,7 +82,7 @@ def test_a_node_stops_while_the_disk_is_full(tmp_path, disk, monkeypatch, size):
 
 
 def test_a_queue_is_deleted_while_the_disk_is_full(stage, disk, monkeypatch):
-    """QS-35: a flush that the disk refuses is given up when the queue is deleted."""
+    """A flush that the disk refuses is given up when its queue is deleted (QS-35)."""
     monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     queue, _ = filled_up(stage, disk)
     assert stage.ask(queue.address, "delete", False, False).answer() == 20
@@ -86,7 +90,9 @@ def test_a_queue_is_deleted_while_the_disk_is_full(stage, disk, monkeypatch):
 
 
 def test_acknowledgements_end_a_flush_that_has_no_room(stage, disk, monkeypatch):
-    """What consumers acknowledge while the flush waits for room need not be written. Else it would wait for ever."""
+    """Messages that are acknowledged while their flush waits for room need not be written any more, so the flush ends
+    and does not wait for ever.
+    """
     monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = publisher.publish(queue, 40, 3000)
@@ -102,7 +108,9 @@ def test_acknowledgements_end_a_flush_that_has_no_room(stage, disk, monkeypatch)
 
 
 def test_a_queue_recovers_without_room_for_what_the_journal_has(tmp_path, disk):
-    """A start on a disk that is full of messages: the entries stay in memory, and consumers can acknowledge them."""
+    """On a disk that is full of messages a queue recovers with the entries in memory, so that consumers can acknowledge
+    them.
+    """
     with DurableStage(tmp_path, disk) as stage:
         publisher = Publisher(stage)
         wanted = publisher.publish(stage.declare(), 40, 3000)

@@ -1,4 +1,4 @@
-"""A backing queue around one with a disk: confirms wait for both, and the disk side is the inner one's alone."""
+"""A backing queue that wraps one with a disk: a confirm waits for both, and only the inner one has a disk side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def release(stage, queue, backing):
 @pytest.mark.parametrize("size", [10, LARGE])
 @pytest.mark.parametrize("is_persistent", [False, True], ids=["transient", "persistent"])
 def test_confirms_wait_for_the_disk_and_for_the_outer_queue(stage, disk, holding, size, is_persistent):
-    """Whichever of the two is later."""
+    """A confirm waits for the disk and for the outer queue, whichever is later."""
     queue, publisher = stage.declare(), Publisher(stage)
     publisher.publish(queue, 5, size, persistent=is_persistent)
     stage.quiet()
@@ -34,7 +34,9 @@ def test_confirms_wait_for_the_disk_and_for_the_outer_queue(stage, disk, holding
 
 
 def test_a_queue_process_needs_no_more_than_the_operations_of_a_backing_queue(stage, holding):
-    """Paging, rejections, modes, listings, expiry, a purge and a restart use nothing else."""
+    """Paging, rejections, modes, listings, expiry, purges and restarts of a queue use only the operations of
+    `BackingQueue`.
+    """
     arguments = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "grave", "x_max_length": 10 * BACKLOG}
     grave = stage.queue("grave", process=Stub)
     queue, publisher = stage.declare(**arguments), Publisher(stage)

@@ -1,4 +1,4 @@
-"""Paging, lazy queues, and what reads messages back from the disk."""
+"""Paging and lazy queues, and reading their messages back from the disk."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def read_ids(monkeypatch):
 
 
 def test_a_target_of_zero_pages_everything_out(stage):
-    """queue-and-store section 4.7 and 8.3: persistent and transient bodies, to segments and stores; all are delivered
-    in order.
+    """With a target of 0, all persistent and transient bodies are paged out to segments and stores, and then delivered
+    in order (queue-and-store sections 4.7 and 8.3).
     """
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = publisher.publish(queue, BACKLOG, 4100) + publisher.publish(queue, SEGMENT, 4100, persistent=False)
@@ -42,7 +42,9 @@ def test_a_target_of_zero_pages_everything_out(stage):
 
 
 def test_messages_with_embedded_bodies_are_paged_out_whole(stage):
-    """queue-and-store section 4.2: they become part of delta, except for the segment at the head."""
+    """Messages with embedded bodies are paged out completely and become part of delta, except for the segment at the
+    head (queue-and-store section 4.2).
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = publisher.publish(queue, BACKLOG) + publisher.publish(queue, SEGMENT, persistent=False)
     stage.target = 0.0
@@ -53,7 +55,7 @@ def test_messages_with_embedded_bodies_are_paged_out_whole(stage):
 
 
 def test_publishing_and_consuming_go_on_while_a_queue_pages(stage, read_ids, monkeypatch):
-    """FC-37, QS-14, QS-39: no message is lost or reordered."""
+    """A queue pages while clients publish and consume, and no message is lost or reordered (FC-37, QS-14, QS-39)."""
     monkeypatch.setattr("warren.actors.queue.disk.durability.REPORT_SECONDS", 0.001)
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = publisher.publish(queue, 2 * SEGMENT, LARGE)
@@ -71,7 +73,9 @@ def test_publishing_and_consuming_go_on_while_a_queue_pages(stage, read_ids, mon
 
 
 def test_a_queue_with_priorities_pages_under_traffic(stage, read_ids, monkeypatch):
-    """FC-39, queue-and-store section 9, QS-36: with a target of zero, each of three levels stays in order."""
+    """With a target of 0, each of three levels of a queue with priorities stays in order under traffic (FC-39, QS-36,
+    queue-and-store section 9).
+    """
     monkeypatch.setattr("warren.actors.queue.disk.durability.REPORT_SECONDS", 0.001)
     queue, publisher = stage.declare(x_max_priority=3), Publisher(stage)
     wanted = {
@@ -97,8 +101,8 @@ def test_a_queue_with_priorities_pages_under_traffic(stage, read_ids, monkeypatc
 
 
 def test_a_backlog_of_priorities_comes_from_the_disk_by_level(stage):
-    """queue-and-store section 9: levels that are paged out completely are delivered by priority, after new messages of
-    a higher one.
+    """Levels that are paged out completely are delivered in the order of their priorities, after newer messages of a
+    higher one (queue-and-store section 9).
     """
     queue, publisher = stage.declare(x_max_priority=2), Publisher(stage)
     wanted = {priority: publisher.publish(queue, BACKLOG, 4100, priority=priority) for priority in (1, 0)}
@@ -115,7 +119,7 @@ def test_a_backlog_of_priorities_comes_from_the_disk_by_level(stage):
 
 
 def test_a_crash_with_everything_paged_out(stage):
-    """QS-25: the queue recovers all persistent messages in order."""
+    """A queue that crashes when everything is paged out recovers all persistent messages in order (QS-25)."""
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = mixed(stage, queue, publisher) + publisher.publish(queue, BACKLOG)
     publisher.publish(queue, 20, LARGE, persistent=False)
@@ -128,7 +132,9 @@ def test_a_crash_with_everything_paged_out(stage):
 
 
 def test_a_flush_of_many_runs_is_done_in_parts(stage, monkeypatch):
-    """Messages of alternating priorities make a run each. No job has all of them, and no message is lost."""
+    """Messages of alternating priorities are a run each. Such a flush is done by several jobs, and no
+    message is lost.
+    """
     parts, take_part = [], SegmentWriter.take_part
 
     def recorded(self):
@@ -150,7 +156,7 @@ def test_a_flush_of_many_runs_is_done_in_parts(stage, monkeypatch):
 
 
 def test_get_waits_for_a_message_on_the_disk(stage):
-    """QS-46: a queue whose head must be read first is not empty."""
+    """basic.get of a queue whose head is on the disk waits for it, and is not answered with get-empty (QS-46)."""
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     wanted = publisher.publish(queue, 2 * SEGMENT, LARGE)
     publisher.await_confirms()
@@ -159,7 +165,7 @@ def test_get_waits_for_a_message_on_the_disk(stage):
 
 
 def test_concurrent_gets_get_different_messages(stage):
-    """Each waits for the disk, and none gets the message of another."""
+    """Concurrent gets wait for the disk, and each returns another message."""
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     wanted = publisher.publish(queue, 5, LARGE)
     publisher.await_confirms()
@@ -171,7 +177,9 @@ def test_concurrent_gets_get_different_messages(stage):
 
 
 def test_messages_that_go_to_segments_alone_are_synced_when_the_segment_is(stage):
-    """A learner waits for that before it copies more."""
+    """Messages that are written to a segment and not to the journal count as synced when the segment is, which a
+    learner waits for before it copies more.
+    """
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     levels, waited = queue.actor.durability._levels, []
 
@@ -191,7 +199,9 @@ def test_messages_that_go_to_segments_alone_are_synced_when_the_segment_is(stage
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_switching_modes_under_traffic_loses_and_reorders_nothing(stage, size):
-    """FC-38, QS-32, queue-and-store section 7.2: back and forth, with unacknowledged messages and a consumer."""
+    """Changes of the mode under traffic lose and reorder no message, with unacknowledged messages and a consumer
+    (FC-38, QS-32, queue-and-store section 7.2).
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     eater = consumer(stage, queue, prefetch=10)
     wanted = []
@@ -211,7 +221,9 @@ def test_switching_modes_under_traffic_loses_and_reorders_nothing(stage, size):
 
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_a_queue_with_a_backlog_changes_its_mode(stage, size):
-    """FC-38, QS-7, QS-32, QS-49: without traffic, and with messages that a consumer has not acknowledged."""
+    """A queue with a backlog, part of it unacknowledged, changes its mode without traffic (FC-38, QS-7,
+    QS-32, QS-49).
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = publisher.publish(queue, 5 * SEGMENT, size)
     publisher.await_confirms()
@@ -230,7 +242,9 @@ def test_a_queue_with_a_backlog_changes_its_mode(stage, size):
 
 
 def test_a_lazy_queue_keeps_no_bodies(stage):
-    """queue-and-store section 7.3: embedded bodies go to segments as soon as there are too many."""
+    """A lazy queue keeps no bodies: it writes embedded ones to segments as soon as there are too many (queue-and-store
+    section 7.3).
+    """
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     wanted = publisher.publish(queue, 1000, 3000)
     publisher.await_confirms()
@@ -241,8 +255,8 @@ def test_a_lazy_queue_keeps_no_bodies(stage):
 
 
 def test_credit_that_a_flush_frees_is_granted_in_the_same_turn(stage, monkeypatch):
-    """FC-8: a queue defers its grants while too many messages are in flight to its segments. The publisher would wait
-    for ever if the queue granted in a later turn only, since nothing else happens in an idle queue.
+    """Credit that a flush frees is granted in the same turn. An idle queue may have no later turn, so its publisher
+    would wait for ever (FC-8).
     """
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     in_flight, safe = 4000, 0

@@ -1,4 +1,4 @@
-"""In which order a group delivers what its members have (QP-75, QP-77, QP-78), compared with plain lists."""
+"""A group queue delivers the messages of its members in the order that simple lists give (QP-75, QP-77, QP-78)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEMBERS = ("a", "b", "c")
 
 
 class Group(Queue_):
-    """A group of the queues a, b and c on a stage, and what its consumers have."""
+    """A group queue with the members a, b and c on a stage, and the messages of its consumers."""
 
     def __init__(self, stage: Stage, **arguments: object) -> None:
         self.members = [stage.queue(name) for name in MEMBERS]
@@ -54,7 +54,7 @@ class Group(Queue_):
         self.stage.settle()
 
 
-#: What happens: a publish to a member, or one of the messages that are at consumers is acknowledged or requeued.
+#: A publish to a member, or an acknowledgement or a requeue of one of the delivered messages.
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("publish"), st.integers(0, 2)),
@@ -67,8 +67,8 @@ STEPS = st.lists(
 @settings(max_examples=30, deadline=None)
 @given(steps=STEPS, consumers=st.integers(1, 3))
 def test_a_strict_group_delivers_of_the_first_member_that_has_a_message(steps, consumers):
-    """With a prefetch of 1, no message of a later member is delivered while an earlier one has any ready, and nobody
-    waits while there is one.
+    """With a prefetch of 1, a strict group queue delivers no message of a later member while an earlier one has any
+    ready, and no consumer waits while a message is ready.
     """
     with Stage() as stage:
         group = Group(stage, **{"x-group-schedule": "strict"})
@@ -109,7 +109,9 @@ def test_a_strict_group_delivers_of_the_first_member_that_has_a_message(steps, c
     weights=st.tuples(*[st.integers(1, 3)] * 3),
 )
 def test_a_member_waits_for_one_turn_of_each_other(counts, batch, weights):
-    """Between two turns of a member that has messages each other one has a turn, of its weight times the batch."""
+    """Between two turns of a member that has messages, each other member has one turn, of its weight times
+    the batch.
+    """
     with Stage() as stage:
         group = Group(
             stage,
@@ -140,7 +142,7 @@ def test_a_member_waits_for_one_turn_of_each_other(counts, batch, weights):
             left[letter] -= 1
             for other in MEMBERS:
                 passed[other] = 0 if other == letter or not left[other] else passed[other] + 1
-                # The first message is granted before the group knows what the others have.
+                # The group queue grants the first message before it knows which messages the others have.
                 assert passed[other] <= most[other] + (at < sum(most.values()))
 
 
@@ -166,7 +168,7 @@ def test_a_member_that_has_waited_for_too_long_is_next_once():
     schedule = Strict(starve_after=2.0)
     assert schedule.choose(members, now=11.9)[0].name == "a"
     found, count = schedule.choose(members, now=12.0)
-    assert (found.name, count) == ("a", 1)  # it has waited for longer
+    assert (found.name, count) == ("a", 1)  # a has waited for longer than b
     members[0].offered_since = 12.0
     found, count = schedule.choose(members, now=12.1)
     assert (found.name, count) == ("b", 1)

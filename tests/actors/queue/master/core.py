@@ -1,4 +1,5 @@
-"""`Core`: the master of a queue without a process. Its methods take messages, and its effects are read after a turn.
+"""`Core`: the master of a queue without a process. A test calls its methods instead of sending messages, and reads its
+effects after a turn.
 
 Its clock stands still until a test moves it. Channels are records whose address is their name.
 """
@@ -72,14 +73,14 @@ class Core:
         return self.seconds
 
     def apply(self, settings: QueueSettings) -> None:
-        """Other settings from now on."""
+        """Apply other settings, as a policy does."""
         apply_level_settings(self.backing, settings)
         self.master.apply(settings)
         for _ in self.master.apply_to_consumers():
             pass
 
     def grave(self, name: str) -> None:
-        """Another queue, to which dead letters may go."""
+        """Make another queue, to which dead letters may go."""
         self.routing.put_queue(QueueRow("/", name, name, f"id of {name}"))  # type: ignore[arg-type]
 
     # -- messages in
@@ -101,7 +102,7 @@ class Core:
     ) -> None:
         """Publish messages with the bodies `first`, `first + 1`, …; the publish number of the first is `number`.
 
-        They have one expiration, or one each.
+        All have one expiration, or each has its own.
         """
         contents = [build_content(1, PROPS, b"%d" % body, 4096) for body in range(first, first + count)]
         one = [Origin("", ("q",), False, 0, each) for each in each_of(expiration, 1)]
@@ -130,7 +131,7 @@ class Core:
     # -- effects out
 
     def delivered(self) -> list[tuple[str, list[int]]]:
-        """What was delivered since the last call: tags of consumers with bodies."""
+        """The deliveries since the last call: each a consumer tag with bodies."""
         channels, self.effects.outbox.channels = self.effects.outbox.channels, {}
         return [
             (consumer.tag, [int(content_body(content)) for run in runs for content in run[3]])
@@ -139,11 +140,11 @@ class Core:
         ]
 
     def bodies(self) -> list[int]:
-        """The bodies of all that was delivered since the last call."""
+        """The bodies of all deliveries since the last call."""
         return [body for _, found in self.delivered() for body in found]
 
     def sent(self, name: str) -> list[tuple[Any, ...]]:
-        """The messages of that name that were sent since the last call: address and fields."""
+        """The messages of that name that were sent since the last call, each with its address and fields."""
         found = []
         for queue in (self.effects.messages, self.effects.endings):
             found += [(address, *message[1:]) for address, message in queue if message[0] == name]
@@ -163,7 +164,7 @@ class Core:
 
 
 class Paced(Core):
-    """A core whose queue is paced by a policy."""
+    """A core with a policy that paces its queue."""
 
     def __init__(self, **pace):
         super().__init__()

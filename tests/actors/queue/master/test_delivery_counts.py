@@ -1,4 +1,4 @@
-"""`DeliveryCounts`: what a quorum queue remembers of returned messages, and for how long."""
+"""`DeliveryCounts`: how often messages of a quorum queue were returned, and for how long the queue remembers it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def test_only_a_quorum_queue_counts():
 
 
 def test_messages_that_leave_are_forgotten():
-    """Whether they are acknowledged, rejected, given up, or delivered to a consumer that acknowledges nothing."""
+    """The count of a message is forgotten when the message leaves: acknowledged, rejected, given up, or delivered to a
+    consumer without acknowledgement.
+    """
     core = quorum(x_delivery_limit=1)
     consumer = core.consume()
     core.publish(4)
@@ -42,7 +44,7 @@ def test_messages_that_leave_are_forgotten():
 
 
 def test_counts_of_purged_messages_do_not_pile_up(monkeypatch):
-    """They are looked for when there are many."""
+    """The counts of purged messages are searched for and removed when there are many counts."""
     monkeypatch.setattr(delivery_counts, "PRUNED_AFTER", 10)
     core = quorum()
     consumer = core.consume()

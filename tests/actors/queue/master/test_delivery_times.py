@@ -1,4 +1,4 @@
-"""How long a message that is followed takes from its channel to a consumer (CM-375)."""
+"""How long a followed message takes from its channel to a consumer (CM-375)."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from .core import Core
 
 
 def followed(core, number, channel="publisher"):
-    """Follow this publish, which its channel has received just now."""
+    """Follow the publish with this number, which its channel has received just now."""
     core.state.histograms.samples.follow(core.state.row.queue_id, Sample(channel, number, core.now()))
 
 

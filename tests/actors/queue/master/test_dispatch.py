@@ -1,4 +1,4 @@
-"""Who gets the messages of a queue, decided without a process (AB-122, AB-127, FC-32, FC-33)."""
+"""Which consumer gets which message of a queue, decided without a process (AB-122, AB-127, FC-32, FC-33)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .core import Core
 
 
 def test_messages_go_round_and_each_consumer_gets_its_own_in_order():
-    """Each run of neighbours that go to one consumer is one delivery."""
+    """Messages go to the consumers in turn, and neighbours that go to one consumer are one delivery."""
     core = Core()
     core.consume("one", "a"), core.consume("other", "b")
     core.publish(6)
@@ -19,7 +19,9 @@ def test_messages_go_round_and_each_consumer_gets_its_own_in_order():
 
 
 def test_a_prefetch_bounds_what_a_consumer_has():
-    """AB-127: the rest stays until something is settled, and is delivered in the turn of the settlement."""
+    """A consumer has no more messages than its prefetch; the next is delivered in the turn in which one is settled
+    (AB-127).
+    """
     core = Core()
     consumer = core.consume(prefetch=2)
     core.publish(5)
@@ -31,7 +33,7 @@ def test_a_prefetch_bounds_what_a_consumer_has():
 
 
 def test_nothing_leaves_a_queue_that_is_held():
-    """Publishes are stored all the same."""
+    """A queue on hold stores publishes and delivers nothing."""
     core = Core()
     core.publish(2)
     core.master.end_turn(True)
@@ -41,7 +43,9 @@ def test_nothing_leaves_a_queue_that_is_held():
 
 
 def test_publishes_wait_while_a_consumer_waits_for_its_socket():
-    """FC-33: half as many publishes are taken as deliveries are written, and all of them once none is written."""
+    """While a consumer waits for its socket, one publish is accepted for every two deliveries written; when none is
+    written any more, all are (FC-33).
+    """
     core = Core()
     consumer = core.consume(no_ack=True)
     core.publish(UNSENT_LIMIT_SMALL + 10)
@@ -64,7 +68,9 @@ def test_publishes_wait_while_a_consumer_waits_for_its_socket():
 
 
 def test_a_limiter_is_asked_once_for_what_is_ready_and_gets_the_rest_back():
-    """AB-127: a channel-wide prefetch counts the deliveries of all queues, so its channel grants each."""
+    """A queue asks the limiter of a channel-wide prefetch once for all that is ready, and returns the rest of the grant
+    (AB-127).
+    """
     core = Core()
     record = core.channel(is_limited=True)
     core.consume(no_ack=True)
@@ -79,7 +85,9 @@ def test_a_limiter_is_asked_once_for_what_is_ready_and_gets_the_rest_back():
 
 
 def test_the_deliveries_of_a_channel_that_ends_are_dropped_and_its_messages_requeued():
-    """AB-53: another channel gets them, redelivered, in their order."""
+    """When a channel ends, its unsent deliveries are dropped, and its messages go to another channel, in order and
+    redelivered (AB-53).
+    """
     core = Core()
     core.consume("ending", "a")
     core.publish(3)
@@ -93,7 +101,7 @@ def test_the_deliveries_of_a_channel_that_ends_are_dropped_and_its_messages_requ
 
 
 def test_an_auto_delete_queue_ends_when_its_last_consumer_leaves():
-    """AB-85: not before it had one, and not while another is there."""
+    """An auto-delete queue ends when its last consumer leaves, but not before it had one (AB-85)."""
     core = Core()
     core.state.row = core.master.state.row = type(core.state.row)("/", "q", "q", "id of q", auto_delete=True)
     list(core.master.forget_channel(core.channel("publisher")))

@@ -1,4 +1,4 @@
-"""Limits on what a consumer holds: messages, bytes and span (QP-115, QP-116)."""
+"""Limits on what a consumer may hold: messages, bytes and span (QP-115, QP-116)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def sizes(core):
 
 
 def test_a_policy_limits_how_many_messages_a_consumer_holds():
-    """QP-114: whatever prefetch the consumer has, and at once; an acknowledgement lets the next one go."""
+    """A policy limits at once how many messages a consumer holds, whatever its prefetch is, and an acknowledgement lets
+    the next one go (QP-114).
+    """
     core = Core()
     consumer = core.consume(prefetch=10)
     limited(core, consumer_max_unacked=3)
@@ -67,7 +69,9 @@ def test_bytes_are_limited_and_a_message_above_the_limit_is_delivered_alone():
 
 
 def test_the_span_ends_at_a_message_that_is_not_acknowledged():
-    """Later acknowledgements do not help, so a message that is stuck shows."""
+    """The span of a consumer begins at its oldest unacknowledged message; acknowledgements of later ones do not help,
+    so that a message that is stuck is noticed.
+    """
     core = Core()
     consumer = core.consume(arguments=table_from({"x-max-unacked-span": 3}))
     core.publish(10)
@@ -82,7 +86,9 @@ def test_the_span_ends_at_a_message_that_is_not_acknowledged():
 
 
 def test_a_consumer_that_is_held_back_leaves_messages_to_others():
-    """One that cannot take the next message, because it is large, can take a small one behind it."""
+    """A consumer that cannot take the next message, because it is too large, leaves it to another one and can take a
+    small message behind it.
+    """
     core = Core()
     core.consume("one", "a", arguments=table_from({"x-max-unacked-bytes": 3}))
     publish(core, 2)
@@ -110,8 +116,8 @@ def test_a_queue_with_levels_has_no_span(arguments):
     ),
 )
 def test_no_schedule_exceeds_a_limit_and_everything_is_delivered(limits, consumers, steps):
-    """Whatever is published, acknowledged and requeued: no delivery exceeds a limit, and once the consumers acknowledge
-    what they have, all messages are delivered.
+    """Whatever is published, acknowledged and requeued, no delivery exceeds a limit, and all messages are delivered
+    once the consumers acknowledge.
     """
     messages, body_bytes, span = limits
     core = Core()
@@ -160,7 +166,7 @@ def test_no_schedule_exceeds_a_limit_and_everything_is_delivered(limits, consume
 
 
 def test_each_consumer_that_comes_is_looked_at_once(monkeypatch):
-    """The limits of existing consumers are not computed again, however many there are."""
+    """When a consumer comes, only its own limits are computed, and not those of all consumers again."""
     looked_at = []
     original = master.bounds_of
     monkeypatch.setattr(master, "bounds_of", lambda *each: looked_at.append(each) or original(*each))

@@ -1,4 +1,4 @@
-"""What becomes of a publish, decided without a process (AB-101, AB-111, AB-123)."""
+"""How a queue treats a publish, decided without a process (AB-101, AB-111, AB-123)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .core import Core
 
 
 def test_publishes_of_one_turn_are_joined_and_confirmed_by_channel():
-    """AB-111: one confirm for each channel, with ranges of its own numbers."""
+    """Publishes of one turn are joined, and each channel gets one confirm with ranges of its own numbers (AB-111)."""
     core = Core()
     core.publish(2, channel="one", number=1)
     core.publish(3, first=2, channel="other", number=7)
@@ -25,7 +25,9 @@ def test_publishes_that_await_no_confirm_get_none():
 
 
 def test_what_consumers_have_no_room_for_is_stored():
-    """AB-123: an empty queue hands messages straight to consumers; all of them are confirmed."""
+    """An empty queue gives messages directly to consumers and stores those they have no room for; all are confirmed
+    (AB-123).
+    """
     core = Core()
     core.consume(prefetch=2)
     core.publish(5)
@@ -35,7 +37,7 @@ def test_what_consumers_have_no_room_for_is_stored():
 
 
 def test_a_full_queue_refuses_what_does_not_fit():
-    """AB-101: message by message, and each is confirmed or refused."""
+    """A full queue confirms or refuses each message of a publish by itself (AB-101)."""
     core = Core(x_max_length=3, x_overflow="reject-publish")
     core.publish(5)
     core.turn()
@@ -45,7 +47,7 @@ def test_a_full_queue_refuses_what_does_not_fit():
 
 
 def test_refused_messages_may_become_dead_letters():
-    """AB-101: with the overflow reject-publish-dlx."""
+    """With the overflow reject-publish-dlx, refused messages become dead letters (AB-101)."""
     core = Core(
         x_max_length=1,
         x_overflow="reject-publish-dlx",
@@ -60,7 +62,9 @@ def test_refused_messages_may_become_dead_letters():
 
 
 def test_a_ttl_of_zero_needs_a_consumer_that_is_ready():
-    """AB-96: without one the message expires at once, and is confirmed."""
+    """A message with a TTL of 0 is delivered to a ready consumer; without one it expires at once and is confirmed
+    (AB-96).
+    """
     core = Core(x_dead_letter_exchange="", x_dead_letter_routing_key="grave")
     core.grave("grave")
     core.publish(1, expiration=0)
@@ -73,7 +77,7 @@ def test_a_ttl_of_zero_needs_a_consumer_that_is_ready():
 
 
 def test_credit_is_granted_for_what_is_taken():
-    """FC-4: after every 200 messages of a channel, however they were cut into publishes."""
+    """Credit is granted after every 200 messages of a channel, however they were divided into publishes (FC-4)."""
     core = Core()
     for number in range(5):
         core.publish(90, number=1 + 90 * number)

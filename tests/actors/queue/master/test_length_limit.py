@@ -11,7 +11,7 @@ from .core import Core
 
 @pytest.mark.parametrize("limit", [{"x_max_length": 2}, {"x_max_length_bytes": 2}])
 def test_the_oldest_messages_are_dropped(limit):
-    """AB-100: they are confirmed all the same."""
+    """The oldest messages are dropped, and confirmed all the same (AB-100)."""
     core = Core(**limit)
     core.publish(5)
     core.turn()
@@ -31,7 +31,7 @@ def test_dropped_messages_become_dead_letters():
 
 
 def test_requeued_messages_count():
-    """AB-102: a requeue may exceed the limit, and then the head is dropped."""
+    """Requeued messages count: if a requeue exceeds the limit, the head is dropped (AB-102)."""
     core = Core(x_max_length=2)
     consumer = core.consume(prefetch=2)
     core.publish(4)
@@ -47,7 +47,7 @@ def test_requeued_messages_count():
 
 @pytest.mark.parametrize(("overflow", "left"), [("drop-head", 2), ("reject-publish", 5)])
 def test_a_lowered_limit_drops_the_head_at_once_unless_publishes_are_refused(overflow, left):
-    """AB-103."""
+    """A lowered limit drops the head at once, unless the queue refuses publishes (AB-103)."""
     core = Core(x_max_length=5)
     core.publish(5)
     core.turn()
@@ -61,10 +61,10 @@ def test_a_lowered_limit_drops_the_head_at_once_unless_publishes_are_refused(ove
 
 
 def test_a_turn_drops_no_more_than_it_may():
-    """AB-100: a large message displaces many small ones, in several turns. No turn does so twice."""
+    """A large message displaces many small ones in several turns, none of which drops more than a turn may (AB-100)."""
     core = Core(x_max_length_bytes=2000)
     for _ in range(20):
-        core.publish(100, first=0)  # bodies of one or two digits
+        core.publish(100, first=0)  # bodies of one or two bytes
         core.turn()
     size = core.backing.totals().ready_bytes
     before = len(core.backing)

@@ -1,4 +1,4 @@
-"""What one consumer costs a queue that has many, counted in calls of functions."""
+"""The cost of one more consumer for a queue that has many, counted in function calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def calls(function: Callable[..., Any], *arguments: Any) -> int:
 
 @pytest.mark.parametrize("scope", ["consumer", "group"])
 def test_a_consumer_costs_the_same_however_many_there_are(scope):
-    """A queue whose pace is that of each consumer does not look at all of them when another one comes (QP-111)."""
+    """A consumer that comes costs the same however many there are, also if each consumer has a pace of its own
+    (QP-111).
+    """
     core = Paced(rate=10, scope=scope)
     core.publish(10)
     core.turn()
@@ -51,7 +53,9 @@ def test_a_consumer_costs_the_same_however_many_there_are(scope):
 
 
 def test_an_ack_costs_the_same_however_many_consumers_wait():
-    """A queue whose consumers have all used up their prefetch does not ask each of them after an ack of the last."""
+    """An ack costs the same however many other consumers have used up their prefetch: the queue does not check each of
+    them.
+    """
     core = Core()
 
     def acknowledge(record):
@@ -69,7 +73,7 @@ def test_an_ack_costs_the_same_however_many_consumers_wait():
 
 
 def test_clocks_of_consumers_that_left_are_few():
-    """Clients that come and go leave no clock each, and those that stay keep theirs."""
+    """The clocks of consumers that left are forgotten, while those that stay keep theirs."""
     core = Paced(rate=10, scope="consumer")
     core.publish(10)
     core.turn()
@@ -86,7 +90,9 @@ def test_clocks_of_consumers_that_left_are_few():
 
 
 def test_messages_in_many_pieces_cost_in_proportion_to_their_number(monkeypatch):
-    """A channel that ended has given back its messages one by one, and as many consumers wait for one message each."""
+    """The cost of delivering messages that a channel gave back one by one, to as many consumers, is in proportion to
+    their number.
+    """
 
     def in_pieces(backing, count, ack_required):
         return [

@@ -13,7 +13,9 @@ from .core import Core
 
 
 def test_the_timer_is_that_of_the_head():
-    """AB-95: at most a millisecond late, never early; none while no message expires."""
+    """The timer is set for the expiry of the head, at most a millisecond late and never early. While no message expires
+    there is none (AB-95).
+    """
     core = Core(x_message_ttl=500)
     core.turn()
     assert core.timers() == {}
@@ -34,7 +36,9 @@ def test_the_timer_is_that_of_the_head():
 
 
 def test_the_shorter_of_queue_ttl_and_expiration_counts():
-    """AB-94: and a message behind an unexpired one stays (AB-95)."""
+    """The shorter of the queue's TTL and the message's expiration counts (AB-94). A message behind an unexpired one
+    stays (AB-95).
+    """
     core = Core(x_message_ttl=500)
     core.publish(1, expiration=10_000)
     core.publish(1, first=1, expiration=100)
@@ -48,8 +52,8 @@ def test_the_shorter_of_queue_ttl_and_expiration_counts():
 
 @pytest.mark.parametrize(("has_one_expiry", "runs"), [(False, 1), (True, 4)])
 def test_messages_that_expire_at_different_times_are_one_run(has_one_expiry, runs):
-    """AB-94, AB-95: each has its own time, and stays behind one that has not expired. They are runs of their own if
-    some replicas cannot read other ones.
+    """Messages with different expiry times are one run. Each has its own time, and stays behind one that has not
+    expired. If a replica runs a version that cannot read such runs, they are runs of their own (AB-94, AB-95).
     """
     core = Core()
     core.apply(replace(core.settings, has_one_expiry=has_one_expiry))
@@ -68,7 +72,9 @@ def test_messages_that_expire_at_different_times_are_one_run(has_one_expiry, run
 
 
 def test_the_queue_ttl_bounds_each_of_several_expirations():
-    """AB-94: the shorter one counts for each message; with one time for all of them there is no list of times."""
+    """For each of several expirations the queue's TTL counts if it is shorter; if all times become the same, no list of
+    times is kept (AB-94).
+    """
     core = Core(x_message_ttl=500)
     core.publish(3, expiration=[600, 100, None])
     core.publish(2, first=3, expiration=[600, 700])
@@ -80,7 +86,9 @@ def test_the_queue_ttl_bounds_each_of_several_expirations():
 
 
 def test_an_expiration_of_zero_joins_no_others():
-    """AB-96: it is dropped from an empty queue at once, and waits behind others until it is the head."""
+    """A message with an expiration of 0 is dropped from an empty queue at once, and behind others when it is the head
+    (AB-96).
+    """
     core = Core()
     core.publish(1, expiration=0)
     core.publish(1, first=1, expiration=100)
@@ -91,7 +99,9 @@ def test_an_expiration_of_zero_joins_no_others():
 
 
 def test_a_long_stretch_expires_in_steps():
-    """FC-36: others have their turn between two steps, and nothing is delivered before the last."""
+    """Many messages expire in steps, between which other processes have turns, and no message is delivered before the
+    last step (FC-36).
+    """
     core = Core(x_message_ttl=100)
     core.publish(2 * EXPIRY_STEP + 1)
     core.turn()
@@ -106,7 +116,7 @@ def test_a_long_stretch_expires_in_steps():
 
 
 class PagedOut(MemoryQueue):
-    """A queue whose messages are on the disk until `is_read`; the expiry of its head is known."""
+    """A queue whose messages are on the disk until `is_read`; only the expiry of its head is known."""
 
     is_read = False
 
@@ -121,7 +131,9 @@ class PagedOut(MemoryQueue):
 
 
 def test_no_timer_runs_while_an_expired_head_is_read_from_the_disk():
-    """The timer was set to the next millisecond, again and again, however long the disk took."""
+    """No timer runs while an expired head is read from the disk. One was once set to the next millisecond again and
+    again, however long the disk took.
+    """
     backing = PagedOut()
     core = Core(backing, is_on_disk=True, x_message_ttl=100)
     core.publish(3)
@@ -142,7 +154,9 @@ def test_no_timer_runs_while_an_expired_head_is_read_from_the_disk():
 
 
 class Unflushed(PagedOut):
-    """Has everything in the index, not flushed yet. `prepare` finds it in memory; its expiry is unknown before."""
+    """A queue with everything in the index and not flushed yet. `prepare` finds the messages in memory; before that
+    their expiry is unknown.
+    """
 
     def head_expiry(self) -> int | None:
         return super().head_expiry() if self.is_read else None
@@ -153,7 +167,9 @@ class Unflushed(PagedOut):
 
 @pytest.mark.parametrize("needs_messages", [False, True])
 def test_an_expired_head_is_not_delivered_when_its_expiry_was_unknown_until_now(needs_messages):
-    """A lazy queue delivered it, if it was loaded in the very moment in which a consumer was looked for."""
+    """An expired head is not delivered, also when its expiry becomes known only now. A lazy queue once delivered it, if
+    it was loaded just when a consumer was looked for.
+    """
     arguments = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "grave"} if needs_messages else {}
     core = Core(Unflushed(), is_on_disk=True, **arguments)
     core.grave("grave")
@@ -190,7 +206,9 @@ def test_expired_messages_become_dead_letters():
 
 
 def test_a_new_ttl_leaves_queued_messages_as_they_are():
-    """AB-94: they never expire, and those behind them only when they are the head (AB-95)."""
+    """With a new TTL, messages that are in the queue already never expire, and those behind them only when they are at
+    the head (AB-94, AB-95).
+    """
     core = Core()
     core.publish(2)
     core.turn()

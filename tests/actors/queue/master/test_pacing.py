@@ -1,4 +1,4 @@
-"""The clocks of a paced queue, and what its master does with them, on a clock that stands still."""
+"""The clocks of a paced queue, and how its master uses them, on a clock that stands still."""
 
 import pytest
 from hypothesis import example, given
@@ -23,7 +23,7 @@ def clock(rate, burst=1):
 
 
 def arrivals(clock, times, longest):
-    """The wait of each arrival in ms, None if it is refused."""
+    """For each arrival, how long it waits in ms, or None if it is refused."""
     waits = []
     for time in times:
         now = time * MS
@@ -44,7 +44,7 @@ def arrivals(clock, times, longest):
     ],
 )
 def test_waits_are_those_of_sentinel(rate, longest, times, waits):
-    """QP-91, QP-92."""
+    """The waits are those that Sentinel computes for the same arrivals (QP-91, QP-92)."""
     assert arrivals(clock(rate), times, longest) == waits
 
 
@@ -55,8 +55,8 @@ def test_waits_are_those_of_sentinel(rate, longest, times, waits):
     steps=st.lists(st.tuples(st.integers(0, 120), st.integers(1, 5)), max_size=40),
 )
 def test_rate_is_never_exceeded(unit, burst, longest, steps):
-    """QP-104: in any window of length T there are at most T / unit + burst slots, no planned wait is longer than
-    allowed, and messages that are refused change nothing.
+    """In any window of length T there are at most T / unit + burst slots. No planned wait is longer than allowed, and
+    refused messages change nothing (QP-104).
     """
     pace = PaceClock(LONG_AGO)
     pace.unit, pace.kept = unit, (burst - 1) * unit
@@ -82,7 +82,7 @@ def test_rate_is_never_exceeded(unit, burst, longest, steps):
 
 
 def warming(rate, seconds):
-    """A clock that has had its first slot at 0 and is cold."""
+    """A clock that is cold and has had its first slot at 0."""
     made = PaceClock(0)
     made.apply(queue_settings(Table(), {"pace-rate": rate, "pace-warm-up-ms": seconds * 1000}), is_delivery=False)
     made.take(60 * SECOND, 1)
@@ -92,8 +92,8 @@ def warming(rate, seconds):
 
 @pytest.mark.parametrize(("rate", "seconds"), [(100, 10), (7, 3)])
 def test_clock_warms_up(rate, seconds):
-    """The first slots come at a third of the rate; after the warm-up, in which half as many come as at the whole rate,
-    they come at all of it (QP-107).
+    """A clock begins at a third of its rate and reaches the whole rate after the warm-up, in which it gives half as
+    many slots as at the whole rate (QP-107).
     """
     pace = warming(rate, seconds)
     slots = [0]
@@ -109,7 +109,7 @@ def test_clock_warms_up(rate, seconds):
 
 
 def test_clock_cools():
-    """A warm clock stays warm for half of the warm-up, and is as cold as a new one after the whole of it."""
+    """A clock stays warm for half of the warm-up without use, and is cold after the whole of it."""
     first = []
     for pause in (1, 5, 7.5, 10, 100):
         pace = warming(10, 10)
@@ -126,7 +126,9 @@ def test_clock_cools():
     longest=st.integers(0, 5000),
 )
 def test_slots_of_a_warming_clock_are_the_same_one_by_one_or_together(steps, longest):
-    """Slots that are taken together are where they would be one by one; `free_until` counts those that fit."""
+    """Slots that are taken together are at the times at which they would be one by one; `free_until` counts those that
+    fit.
+    """
     one, other = warming(20, 5), warming(20, 5)
     now = total = 0
     for passed, count in steps:
@@ -144,7 +146,7 @@ def test_slots_of_a_warming_clock_are_the_same_one_by_one_or_together(steps, lon
 
 
 def test_deliveries_are_spaced():
-    """QP-90, QP-105: each slot has one message, also when the queue is empty and a consumer waits."""
+    """Each slot has one message, also when the queue is empty and a consumer waits (QP-90, QP-105)."""
     core = Paced(rate=10)
     core.consume()
     core.publish(3)
@@ -162,7 +164,7 @@ def test_deliveries_are_spaced():
 
 
 def test_consumer_that_comes_back_gets_no_burst():
-    """QP-100, QP-105."""
+    """A consumer that comes back gets no burst for the time in which it was away (QP-100, QP-105)."""
     core = Paced(rate=10)
     core.publish(100)
     core.turn()
@@ -176,7 +178,7 @@ def test_consumer_that_comes_back_gets_no_burst():
 
 
 def test_burst_of_the_policy():
-    """QP-104."""
+    """A policy with `pace-burst` lets that many messages go at once (QP-104)."""
     core = Paced(rate=10, burst=3)
     core.consume()
     core.wait(60)
@@ -188,7 +190,7 @@ def test_burst_of_the_policy():
 
 
 def test_high_rate_needs_few_timers():
-    """QP-105: at 10,000 a second a timer fires every 5 ms, and delivers what has become due since the last."""
+    """At 10,000 a second a timer fires every 5 ms, and delivers all that has become due (QP-105)."""
     core = Paced(rate=10_000)
     consumer = core.consume(no_ack=True)
     core.wait(1)
@@ -204,7 +206,7 @@ def test_high_rate_needs_few_timers():
 
 
 def test_hold_keeps_everything():
-    """QP-102."""
+    """With the overflow `hold` the queue keeps messages that would wait too long (QP-102)."""
     core = Paced(rate=10, max_wait_ms=0)
     core.publish(50)
     core.turn()
@@ -214,7 +216,9 @@ def test_hold_keeps_everything():
 
 @pytest.mark.parametrize("overflow", ["nack", "drop", "dead-letter"])
 def test_messages_that_would_wait_too_long(overflow):
-    """QP-100, QP-102, QP-104: at 10 a second the third message would wait for 300 ms."""
+    """A message that would wait too long is treated as the overflow says: at 10 a second the third one would wait for
+    300 ms (QP-100, QP-102, QP-104).
+    """
     core = Paced(rate=10, max_wait_ms=250, overflow=overflow)
     core.publish(4)
     core.turn()
@@ -231,7 +235,7 @@ def test_messages_that_would_wait_too_long(overflow):
 
 
 def test_dead_letters_of_a_paced_queue():
-    """QP-102."""
+    """Messages that a paced queue refuses become dead letters, if it has a dead-letter exchange (QP-102)."""
     core = Paced(rate=10)
     core.settings = queue_settings(
         Table(),
@@ -252,7 +256,7 @@ def test_dead_letters_of_a_paced_queue():
 
 
 def test_requeued_message_is_not_admitted_again():
-    """QP-103: it takes a slot of the deliveries like any other."""
+    """A requeued message is not admitted again, and its delivery takes a slot (QP-103)."""
     core = Paced(rate=10, max_wait_ms=100, overflow="drop")
     consumer = core.consume()
     core.publish(1)
@@ -267,7 +271,7 @@ def test_requeued_message_is_not_admitted_again():
 
 
 def test_purge_lets_the_next_messages_in():
-    """QP-103."""
+    """A purge makes room, so that the next messages are admitted (QP-103)."""
     core = Paced(rate=1, max_wait_ms=1000, overflow="drop")
     core.publish(1)
     core.turn()
@@ -282,7 +286,7 @@ def test_purge_lets_the_next_messages_in():
 
 
 def test_change_of_the_rate_makes_no_burst():
-    """QP-104."""
+    """A change of the rate lets no burst through (QP-104)."""
     core = Paced(rate=1)
     core.consume()
     core.publish(10)
@@ -295,7 +299,7 @@ def test_change_of_the_rate_makes_no_burst():
 
 
 def test_policy_that_ends():
-    """What waits is delivered at once."""
+    """When the policy ends, waiting messages are delivered at once."""
     core = Paced(rate=1)
     core.consume()
     core.publish(3)
@@ -327,7 +331,7 @@ def test_queue_begins_slowly_after_a_pause():
 
 
 def finds(core):
-    """Whether basic.get finds a message. A queue in memory answers at once."""
+    """Whether basic.get returns a message. A queue in memory answers at once."""
     with pytest.raises(StopIteration) as stop:
         next(core.master.get(None))
     return stop.value.value[0] is not None
@@ -335,7 +339,9 @@ def finds(core):
 
 @pytest.mark.parametrize("is_paced", [False, True])
 def test_pace_of_basic_get(is_paced):
-    """With `pace-get` it finds the queue empty before the next slot, and takes slots that consumers would have had."""
+    """With `pace-get`, basic.get finds the queue empty before the next slot, and takes slots that consumers would have
+    had.
+    """
     core = Paced(rate=10, get=is_paced)
     core.wait(1)
     core.publish(4)
@@ -354,7 +360,9 @@ def test_pace_of_basic_get(is_paced):
 
 
 def test_planned_wait_knows_of_the_warm_up():
-    """At 10 a second, cold, the second message would wait for 600 ms."""
+    """The planned wait takes the warm-up into account: at 10 a second, the second message of a cold clock would wait
+    for 600 ms.
+    """
     core = Paced(rate=10, warm_up_ms=10_000, max_wait_ms=500, overflow="drop")
     core.wait(60)
     core.publish(3)
@@ -364,12 +372,12 @@ def test_planned_wait_knows_of_the_warm_up():
 
 
 def in_group(core, tag, group, **options):
-    """A consumer of a group, on a channel of its own."""
+    """Add a consumer of a consumer group, on a channel of its own."""
     return core.consume(f"channel of {tag}", tag, arguments=table_from({"x-consumer-group": group}), **options)
 
 
 def taken(core):
-    """How many messages each consumer got since the last call."""
+    """How many messages each consumer has got since the last call."""
     counts = {}
     for tag, bodies in core.delivered():
         counts[tag] = counts.get(tag, 0) + len(bodies)
@@ -377,7 +385,7 @@ def taken(core):
 
 
 def test_each_group_has_a_clock():
-    """Two consumers of one group share its slots; a consumer of another group has its own."""
+    """Each consumer group has a clock, whose slots its consumers share."""
     core = Paced(rate=10, scope="group")
     for tag, group in (("a1", "a"), ("a2", "a"), ("b", "b")):
         in_group(core, tag, group)
@@ -416,7 +424,7 @@ def test_coming_back_makes_no_burst():
 
 
 def test_scope_that_changes():
-    """Clocks come and go while consumers stay."""
+    """When the scope of the pace changes, clocks are made and dropped, and the consumers stay."""
     core = Paced(rate=10, scope="group")
     consumer = core.consume()
     core.publish(10)
@@ -443,8 +451,8 @@ def test_scope_that_changes():
 )
 @example(scope="group", groups=["a"], prefetch=1, steps=[(0, 3, False)])
 def test_no_clock_is_exceeded(scope, groups, prefetch, steps):
-    """With publishes, acks and pauses in any order, each clock lets at most one message go in its unit, and everything
-    is delivered in the end.
+    """With publishes, acks and pauses in any order, each clock lets at most one message go in its unit, and all
+    messages are delivered in the end.
     """
     core = Paced(rate=10, scope=scope)
     consumers = {

@@ -1,4 +1,4 @@
-"""A queue that is paced by the size of its messages (QP-101)."""
+"""A pace by the size of messages (QP-101)."""
 
 import pytest
 from hypothesis import given
@@ -52,7 +52,8 @@ def test_a_message_is_admitted_if_its_first_slot_comes_in_time():
     core = Paced(rate=10, cost="kib", max_wait_ms=500, overflow="nack")
     publish_sizes(core, [2048, 4096, 1, 1])
     core.turn()
-    # The slots of the first two begin after 0.1 and 0.3 s; those of the third one would after 0.7 s.
+    # The slots of the first two begin after 0.1 and 0.3 s; those of the third would begin after 0.7 s, which is too
+    # late.
     assert len(core.backing) == 2
     assert [ranges for _, _, ranges, _ in core.sent("refuse")] == [[(3, 4)]]
     assert core.master.info()["pace"]["planned_wait_ms"] == pytest.approx(600, abs=110)
@@ -69,7 +70,7 @@ def test_sizes_never_exceed_the_rate(sizes, pauses):
     for pause in pauses:
         core.wait(pause)
         for size in sizes_of(core):
-            # All that was delivered before this message has had its slots.
+            # The slots of everything that was delivered before this message have passed.
             assert costs <= (core.seconds - began) * 20 + 1
             costs += -(-size // 1024) or 1
 

@@ -1,4 +1,4 @@
-"""The expiry of a queue that is not used, decided without a process (AB-93)."""
+"""The expiry of a queue that nobody uses, decided without a process (AB-93)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def taken(effects):
 
 
 def test_it_runs_from_the_beginning_and_from_each_use(effects, clock, expiry):
-    """A use does not start another timer: the one that runs is started again for what is left."""
+    """The expiry is counted from the declare and from each use. A use starts no other timer: when the running one
+    fires, it is started again for the rest.
+    """
     assert taken(effects) == {"queue_expiry": pytest.approx(1.001)}
     clock.seconds += 0.6
     expiry.use()
@@ -65,7 +67,7 @@ def test_a_consumer_or_reader_keeps_it_from_running(effects, clock, expiry):
 
 
 def test_it_begins_anew_with_new_settings(effects, clock, expiry):
-    """AB-93: also if the time is the same, and never without a time."""
+    """New settings start the expiry anew, also if its time is the same, and end it if they have none (AB-93)."""
     taken(effects)
     clock.seconds += 0.9
     expiry.apply(QueueSettings(expires=1000))

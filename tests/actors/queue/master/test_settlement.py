@@ -1,4 +1,4 @@
-"""Acknowledged, requeued and rejected messages, without a process (AB-129 to AB-133)."""
+"""Acknowledged, requeued and rejected messages, decided without a process (AB-129 to AB-133)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def delivered(count=4, **arguments):
 
 
 def test_each_outcome():
-    """AB-129, AB-131: a requeued message is delivered again, the others are gone."""
+    """A requeued message is delivered again; an acknowledged or rejected one is gone (AB-129, AB-131)."""
     core, consumer = delivered()
     core.master.settle(consumer.channel, "ack", [[1]])
     core.master.settle(consumer.channel, "reject", [[2]])
@@ -55,7 +55,9 @@ def test_rejected_messages_become_dead_letters():
 
 
 def test_bodies_on_the_disk_are_read_before_they_become_dead_letters():
-    """The replica is not quiet until then, so that a node that stops waits for the dead letters."""
+    """The bodies of rejected messages are read from the disk before they become dead letters. Until then the replica is
+    not quiet, so a node that stops waits for them.
+    """
     core, consumer = delivered(backing=BodiesElsewhere(), x_dead_letter_exchange="", x_dead_letter_routing_key="grave")
     core.grave("grave")
     core.master.settle(consumer.channel, "reject", [[0]])
@@ -68,7 +70,9 @@ def test_bodies_on_the_disk_are_read_before_they_become_dead_letters():
 
 
 def test_get_takes_the_head_and_waits_for_nothing_that_is_in_memory():
-    """AB-137: with or without an acknowledgement."""
+    """basic.get takes the head, with or without acknowledgement, and does not wait for a message that is in memory
+    (AB-137).
+    """
     core = Core()
     core.publish(2)
     core.turn()

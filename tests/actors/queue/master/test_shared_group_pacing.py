@@ -1,4 +1,6 @@
-"""Groups of consumers that share a rate across the queues of a pace group (QP-106, QP-111), and gates of groups."""
+"""Consumer groups that share a rate across the queues of a pace group (QP-106, QP-111), and the gates of consumer
+groups.
+"""
 
 import json
 from fractions import Fraction
@@ -19,12 +21,12 @@ from .core import Paced
 
 
 def clock(group):
-    """The clock of the consumers of a group, in the pace group `api`."""
+    """The clock of a consumer group in the pace group `api`."""
     return "/", f"api\0{group}"
 
 
 class Sharing(Paced):
-    """A core in the pace group `api`, whose groups of consumers share their rates with those of other queues."""
+    """A core in the pace group `api`, whose consumer groups share their rates with those of other queues."""
 
     def __init__(self, rate=100, **pace):
         super().__init__(rate=rate, group="api", scope="group", **pace)
@@ -34,7 +36,7 @@ class Sharing(Paced):
         return self.consume(channel=f"channel of {tag or group}", tag=tag or group, arguments=arguments, **options)
 
     def asked(self):
-        """What was sent to pacers since the last call: the group of consumers, and the message with its fields."""
+        """What was sent to pacers since the last call: the consumer group, and the message with its fields."""
         messages, self.effects.to_pacer = self.effects.to_pacer, []
         return [(name[1].removeprefix("api\0"), message[0], *message[3:]) for name, message in messages]
 
@@ -167,7 +169,9 @@ def test_a_single_active_consumer_waits_for_the_slots_of_its_group():
 
 @pytest.mark.parametrize(("sharers", "kept"), [(1, 11), (5, 3)])
 def test_messages_that_would_wait_too_long_are_those_above_the_shares_of_the_groups(sharers, kept):
-    """With 100 a second, 50 ms at most and two groups, eleven messages can wait; if five queues share, three."""
+    """A queue admits what its share of the groups' slots allows within the longest wait: with 100 a second, 50 ms and
+    two groups eleven messages, and three if five queues share the rate.
+    """
     core = Sharing(max_wait_ms=50, overflow="nack")
     core.consume_as("a", prefetch=1)
     core.consume_as("b", prefetch=1)
@@ -207,8 +211,8 @@ def test_a_publish_adds_no_fraction_for_each_group(monkeypatch):
 )
 @settings(max_examples=40)
 def test_no_group_of_consumers_exceeds_its_rate(queues, groups, prefetch, steps):
-    """Queues publish, acknowledge and pause in any order: consumers of one group get no more than its rate allows from
-    all queues together, and everything is delivered in the end.
+    """Whatever queues publish, acknowledge and pause, the consumers of one group get no more than its rate allows from
+    all queues together, and all messages are delivered in the end.
     """
     cores = [Sharing(rate=20) for _ in range(queues)]
     clocks, times, published = {}, {"a": [], "b": []}, 0
@@ -284,7 +288,9 @@ def test_the_policy_says_which_rate_is_shared():
 
 
 def test_a_group_whose_slot_another_consumer_took_does_not_keep_the_groups_behind_it_back(monkeypatch):
-    """One turn opens a few gates. The next one opens those behind, whose slots have come as well."""
+    """A turn opens only a few gates. When another consumer has taken the slot of a group, the groups behind it get
+    theirs in the next turn all the same.
+    """
     monkeypatch.setattr(group_pacing, "GATES_OPENED", 2)
     core = Paced(rate=1, period_ms=60_000, scope="group")
 
@@ -305,7 +311,7 @@ def test_a_group_whose_slot_another_consumer_took_does_not_keep_the_groups_behin
     consume("c", "c1", no_ack=True)
     core.publish(1, first=20, number=21)
     core.turn()
-    core.seconds += 63  # the slots of all groups have come, but the timer is late
+    core.seconds += 63  # the slots of all groups are due, but the timer fires late
     core.master.settle(second.channel, "ack", [sorted(second.channel.pending)])
     core.turn()
     assert [tag for tag, _ in core.delivered()] == ["c2"]
@@ -331,7 +337,9 @@ def test_a_queue_that_ends_gives_its_slots_back():
 
 
 def test_gates_of_consumers_that_leave_an_empty_queue_are_forgotten():
-    """The queue looks at the gates that have begun to hold consumers back only while it has messages."""
+    """The gates of consumers that leave an empty queue are forgotten, although the queue checks the gates that hold
+    consumers back only while it has messages.
+    """
     core = Paced(rate=1, period_ms=60_000, scope="group")
     for number in range(3):
         consumer = core.consume("c", "c", prefetch=1)
@@ -348,7 +356,9 @@ def test_gates_of_consumers_that_leave_an_empty_queue_are_forgotten():
 
 
 def test_a_publish_looks_at_no_group_that_has_not_changed(monkeypatch):
-    """With 3,000 groups that wait for slots, to look at all of them took 1 ms a turn."""
+    """A publish checks only groups that have changed: to check all of 3,000 groups that wait for slots took 1 ms in
+    each turn.
+    """
     core = Sharing()
     for number in range(100):
         core.consume_as(f"group {number}")

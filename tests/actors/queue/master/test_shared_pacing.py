@@ -1,4 +1,4 @@
-"""A queue that shares the rate of its pace group: what it asks its pacer for, and what it does with the answer."""
+"""A queue that shares the rate of its pace group: which slots it requests from its pacer, and how it uses them."""
 
 import pytest
 from hypothesis import given
@@ -140,7 +140,9 @@ def test_the_size_of_a_message_is_paid_with_the_next_request():
 
 @pytest.mark.parametrize(("sharers", "kept"), [(1, 6), (5, 2)])
 def test_messages_that_would_wait_too_long_are_those_above_the_share_of_the_queue(sharers, kept):
-    """With 100 a second and 50 ms at most, six messages can wait; if five queues share the rate, two."""
+    """A queue admits what its share of the rate allows within the longest wait: with 100 a second and 50 ms six
+    messages, and two if five queues share the rate.
+    """
     core = Sharing(max_wait_ms=50, overflow="nack")
     core.master.leased(CLOCK, 0, 0, 0, sharers)
     core.turn()
@@ -176,8 +178,8 @@ def test_pace_of_basic_get_asks_for_a_slot():
     ),
 )
 def test_the_rate_of_the_group_is_never_exceeded(queues, prefetch, steps):
-    """Queues publish, acknowledge and pause in any order: together they deliver no more than the rate allows, and
-    everything is delivered in the end.
+    """Whatever queues publish, acknowledge and pause, together they deliver no more than the rate allows, and all
+    messages are delivered in the end.
     """
     cores = [Sharing(rate=20) for _ in range(queues)]
     clock, times, published = SharedClock(int(cores[0].seconds * SECOND)), [], 0
@@ -185,7 +187,7 @@ def test_the_rate_of_the_group_is_never_exceeded(queues, prefetch, steps):
         core.consume(prefetch=prefetch)
 
     def exchange():
-        """Pass on what the queues and the pacer send each other until neither has anything to say."""
+        """Pass on the messages between the queues and the pacer until there are none."""
         now = int(cores[0].seconds * SECOND)
         while messages := [(number, *each) for number, core in enumerate(cores) for each in core.asked()]:
             for number, name, *fields in messages:

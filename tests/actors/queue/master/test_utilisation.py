@@ -1,4 +1,4 @@
-"""The share of the time in which a queue could have delivered at once, as RabbitMQ computes it."""
+"""The share of the time in which a queue could deliver at once, computed as RabbitMQ does."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_a_queue_that_is_never_held_back(clock):
 
 
 def test_the_share_of_the_last_second(clock):
-    """A phase of a second and more replaces what was before."""
+    """The share is that of the last second: a phase of a second or more replaces what was before."""
     use = Utilisation(clock)
     clock.now += 3
     use.hold_back()

@@ -1,4 +1,4 @@
-"""The master of a mirrored queue adds nothing to its stream while it rests, whatever comes (CL-98)."""
+"""While the master of a mirrored queue rests, it adds nothing to its stream, whatever messages it gets (CL-98)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUORUM = {"x_queue_type": "quorum"}
 
 
 class Resting:
-    """The replication of a master with one mirror, which rests when the test says so."""
+    """Stands for the replication of a master with one mirror. It rests when the test says so."""
 
     takes_acks = False
 
@@ -33,7 +33,7 @@ class Resting:
         return not self.is_resting
 
     def end_turn(self) -> None:
-        """The mirror is told nothing, so `told` shows all instructions."""
+        """Send the mirror nothing, so that `told` has all instructions."""
 
     confirms_sent = end_turn
 
@@ -43,7 +43,7 @@ class Resting:
 
     @property
     def told(self) -> list[int]:
-        """The kinds of the instructions so far."""
+        """The kinds of all instructions so far."""
         return [kind for kind, _ in self.backing.out]
 
     def rest(self) -> None:
@@ -56,7 +56,7 @@ class Resting:
 
 
 class Asker(Process):
-    """Asks a queue, and keeps the answers."""
+    """Sends asks to a queue, and keeps the answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def stage():
 
 
 def master(stage, unacked=2, ready=2, **arguments):
-    """A queue with a mirror, and its consumer, which has some of its messages."""
+    """A queue with a mirror and a consumer, which has some of its messages."""
     queue, eater = stage.queue(**arguments), stage.create(Stub)
     replication = Resting(queue.actor)
     queue.consume(eater, prefetch=unacked)
@@ -144,7 +144,7 @@ EVENTS = {
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_it_adds_nothing_until_it_goes_on(stage, event):
-    """What came is handled then."""
+    """What arrives at a resting master adds nothing to its stream, and is handled when the master goes on."""
     queue, eater, replication = master(stage, **QUORUM)
     replication.rest()
     told = replication.told
@@ -169,7 +169,9 @@ def test_the_sender_is_answered_when_it_goes_on(stage):
 
 
 def test_what_comes_as_it_goes_on_does_not_overtake_what_was_kept(stage):
-    """It may also rest again before that is handled."""
+    """What arrives when the master goes on is handled after what it has kept, and the master may rest again before that
+    is handled.
+    """
     queue, eater, replication = master(stage, unacked=0, ready=0)
     other = stage.create(Stub)
     replication.rest()
@@ -188,7 +190,9 @@ def test_what_comes_as_it_goes_on_does_not_overtake_what_was_kept(stage):
 
 
 def test_a_channel_that_asks_for_its_publishes_waits_until_those_that_were_kept_are_taken(stage):
-    """It would publish them again, and the queue would have them twice."""
+    """A channel that asks which of its publishes are in the queue gets the answer after the kept ones have been
+    accepted. Otherwise it would publish them again, and the queue would have them twice.
+    """
     queue, eater, replication = master(stage, unacked=0, ready=0)
     asked = []
     replication.reclaim = lambda sender, channel_id, ranges: asked.append(len(queue.actor.role.intake.arrivals))
@@ -203,7 +207,9 @@ def test_a_channel_that_asks_for_its_publishes_waits_until_those_that_were_kept_
 
 
 def test_a_long_purge_that_was_kept_removes_nothing_that_comes_later(stage):
-    """It takes several turns, and the mirror is told only once which messages it removes."""
+    """A purge that was kept and takes several turns removes no message that is published later, because the mirror gets
+    one instruction with all the messages that the purge removes.
+    """
     queue, eater, replication = master(stage, unacked=0, ready=0)
     queue.tell(eater, "cancel", "c")
     queue.publish(eater, [b"old"] * 9_000)
@@ -219,7 +225,9 @@ def test_a_long_purge_that_was_kept_removes_nothing_that_comes_later(stage):
 
 
 def test_an_operation_in_progress_waits(stage):
-    """A basic.get, whose message must be read from the disk, would take the message when it has come."""
+    """An operation under way, such as a basic.get that waits for the disk, goes on only when the master does: it would
+    otherwise take a message out meanwhile.
+    """
     queue, _, replication = master(stage)
     steps, came = [], []
 
@@ -240,7 +248,9 @@ def test_an_operation_in_progress_waits(stage):
 
 
 def test_publishes_that_wait_for_a_limiter_are_accepted_before_it_rests(stage):
-    """The grant of the limiter, or the end of its channel, would have them accepted later."""
+    """Publishes that wait for a limiter are accepted before the master rests, because a grant, or the end of the
+    limiter's channel, would have them accepted during the rest.
+    """
     queue, limited, other = stage.queue(x_max_length=0), stage.create(Stub), stage.create(Stub)
     replication = Resting(queue.actor)
     queue.consume(limited, is_limited=True)

@@ -1,4 +1,4 @@
-"""The window of a stream: what it finds, and how much it keeps."""
+"""The window of a stream: which messages it finds, and how much it keeps."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ def piece(first, count, size=10, published=0):
 
 
 def offsets(chunk):
-    """The offsets in the headers of a chunk's messages."""
+    """The offsets in the headers of the messages in a chunk."""
     return [
         table_to_dict(decode_properties(content_properties(content)).headers)["x-stream-offset"]
         for each in chunk.pieces
@@ -26,7 +26,7 @@ def offsets(chunk):
 
 
 def test_each_message_has_its_offset():
-    """Messages that came together and are one piece in the chunk have theirs too, and so have those behind a gap."""
+    """Each message has its own offset, also in a piece of messages that came together, and behind a gap."""
     window = StreamWindow()
     window.add(range(5, 12), [piece(5, 2), piece(7, 1), piece(10, 2)], 0)
     chunk = window.find(5)
@@ -60,7 +60,9 @@ def test_chunks_that_everybody_has_read_are_dropped():
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from([10, 900_000, 3_000_000])), max_size=20))
 def test_it_keeps_a_bounded_number_of_bytes(reads):
-    """Whatever is read in whatever order while a consumer stays at the beginning; the last chunk read is there."""
+    """The window keeps a bounded number of bytes, whatever is read in whatever order, and always the chunk that was
+    read last.
+    """
     window, chunks = StreamWindow(), set()
     for at, size in reads:
         if window.find(at) is None:
