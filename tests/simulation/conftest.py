@@ -1,4 +1,4 @@
-"""Silences the log: processes crash on purpose here, and each crash is logged."""
+"""Silences the log, because processes crash on purpose here, and each crash is logged."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Queues whose dead letters go to one another, and what must have become of every message that was published to them.
+"""Queues whose dead letters go to one another, and where every message that was published to them must be in the end.
 
-A graph has four durable queues. Each may send its dead letters to a queue, also to itself or back to one before it, and
-may have one or two causes of death: a TTL, a limit of length, a consumer that rejects. So a message has one way through
-the graph, its *walk*, and where it stops depends on the causes alone.
+A graph has four durable queues. Each may send its dead letters to a queue, also to itself or to an earlier one, and may
+have one or two causes of death: a TTL, a limit of length, a consumer that rejects. So each message has one way through
+the graph, its *walk*, and the causes alone decide where on it the message stops.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from warren.simulation.clients.peer import SimContent
 from warren.simulation.programs import Connection, Program
 from warren.simulation.service import Sim
 
-#: A rejecting consumer acknowledges a message that it has rejected so often, or a cycle would go on for ever.
+#: A rejecting consumer acknowledges a message that it has rejected so often; otherwise a cycle would go on for ever.
 MOST_REJECTIONS = 2
-#: Virtual seconds in which every TTL of a walk has passed, and every consumer has come back.
+#: Virtual seconds after which every TTL of a walk has passed, and every consumer is connected again.
 REST = 4.0
 
 
 @dataclass(frozen=True)
 class GraphQueue:
-    """A queue of a graph. `target` is the queue that gets its dead letters, None if they are dropped."""
+    """A queue of a graph. `target` is the queue that gets its dead letters, or None if they are dropped."""
 
     name: str
     target: str | None
@@ -38,7 +38,7 @@ class GraphQueue:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Those of its queue.declare."""
+        """The arguments of its queue.declare."""
         arguments: dict[str, Any] = {}
         if self.target is not None:
             arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.target}
@@ -50,7 +50,7 @@ class GraphQueue:
 
     @property
     def reasons(self) -> set[str]:
-        """Why messages of this queue may become dead letters."""
+        """The reasons for which messages of this queue may become dead letters."""
         found = {"expired"} if self.ttl is not None else set()
         if self.max_length is not None and self.overflow != "reject-publish":
             found.add("maxlen")
@@ -61,7 +61,7 @@ class Graph(dict[str, GraphQueue]):
     """The queues by name."""
 
     def walk(self, start: str) -> Iterator[GraphQueue]:
-        """The queues that a message published to `start` may come to, each once."""
+        """The queues that a message published to `start` may reach, each once."""
         seen: set[str] = set()
         name: str | None = start
         while name is not None and name not in seen:
@@ -79,7 +79,7 @@ class Graph(dict[str, GraphQueue]):
         if last.target is None:
             return True
         cycle = walk[[queue.name for queue in walk].index(last.target) :]
-        # AB-153: a message that comes back to a queue, rejected by nobody on the way, is dropped.
+        # A message that returns to a queue without being rejected on the way is dropped (AB-153).
         is_automatic = all(queue.reasons - {"rejected"} for queue in cycle)
         return is_automatic or any(self._refuses(queue) for queue in (*walk[1:], self[last.target]))
 
@@ -90,7 +90,7 @@ class Graph(dict[str, GraphQueue]):
 
 @dataclass
 class Found:
-    """A message where it was found: `path` has (queue, reason, count) of each death, the oldest first."""
+    """A message and where it was found; `path` has (queue, reason, count) for each death, the oldest first."""
 
     number: int
     start: str
@@ -109,7 +109,9 @@ def found_in(content: SimContent) -> Found:
 
 
 class Source(Program):
-    """Declares the graph, and publishes each message once: what a broken connection leaves unanswered stays so."""
+    """Declares the graph, and publishes each message once. It does not repeat publishes that were unanswered when a
+    connection broke.
+    """
 
     def __init__(self, sim: Sim, graph: Graph) -> None:
         self._graph = graph
@@ -165,7 +167,7 @@ class Source(Program):
 
 
 class Rejecter(Program):
-    """Rejects what a queue delivers, up to `MOST_REJECTIONS` times each message, and takes it then."""
+    """Rejects each message of a queue up to `MOST_REJECTIONS` times, and then acknowledges it."""
 
     def __init__(self, sim: Sim, queue: GraphQueue, prefetch: int) -> None:
         self._prefetch = prefetch
@@ -216,7 +218,7 @@ class Reader(Program):
 
 @dataclass
 class Story:
-    """What one run ended with."""
+    """The result of one run."""
 
     graph: Graph
     source: Source
@@ -224,7 +226,9 @@ class Story:
     waiting: dict[str, list[Found]]
 
     def check(self) -> None:
-        """Each message is at one place, and came there on its walk; messages with one path are in order."""
+        """Assert that each message is at one place, and came there on its walk; messages with one path must be in
+        order.
+        """
         places: dict[int, list[str]] = {}
         for name, found in (*self.waiting.items(), *((name, taken.values()) for name, taken in self.taken.items())):
             for message in found:
@@ -253,7 +257,7 @@ class Story:
         passed = [name for name, _, _ in message.path]
         for name, reason, _ in message.path:
             assert reason in self.graph[name].reasons, f"message {message.number} died in {name}: {reason}"
-            # The entry of a queue that the message came through again is further on than the one before it.
+            # If the message came through a queue again, its entry is further on than the previous one.
             assert self.graph[name].target in (*passed, place)
         if not passed:
             assert place == message.start
@@ -263,7 +267,7 @@ class Story:
 
 
 def run_graph(sim: Sim, graph: Graph, steps: list[tuple[Any, ...]]) -> Story:
-    """Play `steps`: ("publish", queue, count, size), ("wait", seconds), ("kill",) and ("lose power",)."""
+    """Play `steps`, which are ("publish", queue, count, size), ("wait", seconds), ("kill",) and ("lose power",)."""
     source = Source(sim, graph)
     assert sim.run_until(lambda: source.is_ready)
     rejecters = {

@@ -1,4 +1,4 @@
-"""Whether schedules of a simulation are the same in every process."""
+"""A check that schedules of a simulation are the same in every process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ for seed in {seeds}:
 
 
 def check_same_traces(module: str, schedule: str, draw: str, seeds: range) -> None:
-    """Run schedules of `module` in two processes, in which Python orders sets of texts differently.
+    """Run schedules of `module` in two processes, in which Python orders sets of texts differently, and compare them.
 
-    Of each schedule every step is compared, and not the story alone: clients may not notice an order of messages
-    between processes of the broker.
+    Every step of each schedule is compared, and not only its story, because clients may not notice the order of
+    messages between processes of the broker.
     """
     one, other = (
         subprocess.run(

@@ -1,6 +1,6 @@
 """Random schedules of clusters of three nodes.
 
-WARREN_CLUSTER_SCHEDULES sets how many; 300 take a minute of one core. A failure prints its seed, and `warren simulate
+WARREN_CLUSTER_SCHEDULES sets how many; 300 take a minute on one core. A failure prints its seed, and `warren simulate
 --nodes 3 --seed` runs it again.
 """
 
@@ -35,7 +35,9 @@ def test_clusters_keep_their_promises(batch, first_seed):
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_clusters_with_mirrored_queues_keep_their_promises(batch, first_seed):
-    """The same with all queues mirrored, so that another node goes on with the queues of one that fails."""
+    """Promises are kept with all queues mirrored, too, where another node goes on with the queues of a node
+    that fails.
+    """
     for seed in range(first_seed + batch, first_seed + SCHEDULES // 2, BATCHES):
         outcome = run(seed, draw_cluster_plan(SeedChooser(seed).below, is_mirrored=True))
         if outcome.failure is not None:
@@ -59,7 +61,9 @@ alice/1 publish queue=a.orders count=8 size=20 then=150
 
 @pytest.mark.parametrize("seed", range(5))
 def test_operators_move_masters_and_no_client_is_refused(seed):
-    """A move is no fault: a refusal, a lost connection or a consumer that is cancelled would break a promise."""
+    """When an operator moves a master, no client sees a refusal, a lost connection or a cancelled consumer: a move is
+    no fault.
+    """
     schedule = ClusterSchedule(parse_cluster_plan(MOVES), seed)
     reigns = []
     check_drained = schedule.ledger.check_drained
@@ -84,7 +88,7 @@ def test_the_plainest_plan_in_the_plainest_order_breaks_no_promise():
 
 
 def test_a_seed_is_the_same_schedule_in_every_process():
-    """Nothing depends on the order of a set of texts, which Python decides anew in each process."""
+    """Schedules do not depend on the order of a set of texts, which Python decides anew in each process."""
     check_same_traces("warren.simulation.cluster.schedule", "ClusterSchedule", "draw_cluster_plan", range(4))
 
 

@@ -1,4 +1,4 @@
-"""Dead letters among four queues, in chains and cycles, while the node is killed and loses power (AB-145 … AB-153)."""
+"""Dead letters among four queues, in chains and cycles, while the node is killed and loses power (AB-145 to AB-153)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ drawing = settings(deadline=None, database=None, suppress_health_check=list(Heal
 
 @st.composite
 def graph_queues(draw: st.DrawFn, name: str) -> GraphQueue:
-    """A queue whose dead letters go anywhere. A consumer and a TTL are never together, so that nothing is taken and
-    dead at once.
+    """A queue whose dead letters go to any queue. It never has both a consumer and a TTL, so that no message expires
+    while a consumer has it.
     """
     cause = draw(st.sampled_from(["none", "ttl", "reject", "length", "ttl and length", "reject and length"]))
     return GraphQueue(
@@ -55,7 +55,9 @@ def play(graph: Graph, steps: list[tuple[Any, ...]], seed: int) -> None:
 @settings(drawing, max_examples=40)
 @given(graphs, st.lists(step, min_size=2, max_size=10), st.integers(0, 1 << 16))
 def test_every_confirmed_message_is_at_one_place(graph: Graph, steps: list[tuple[Any, ...]], seed: int) -> None:
-    """That includes dead letters of refused publishes (`reject-publish-dlx`) and of messages in a cycle (AB-153)."""
+    """Every confirmed message is at one place, also dead letters of refused publishes (`reject-publish-dlx`) and
+    messages in a cycle (AB-153).
+    """
     play(graph, steps, seed)
 
 

@@ -1,4 +1,4 @@
-"""Publishers of a simulated broker repeat what was not confirmed, and a deduplicating queue has each message once."""
+"""Publishers of a simulated broker repeat what was not confirmed, and a deduplicating queue keeps each message once."""
 
 import pytest
 
@@ -10,7 +10,9 @@ BODIES = [b"%d" % number + b"x" * (6_000 if number % 7 == 0 else 0) for number i
 
 
 def disturbed(seed):
-    """Publish all bodies while the broker is killed or loses power, and publishers lose their connections."""
+    """A simulation in which two publishers publish all bodies, while the broker is killed or loses power, and
+    publishers lose their connections.
+    """
     sim = Sim(seed)
     sim.deduplicate("orders", 1_000)
     publishers = [sim.publish("orders", BODIES, name) for name in ("one", "two")]
@@ -28,7 +30,7 @@ def disturbed(seed):
 
 
 def check(seed):
-    """Each message of both publishers is in the queue once."""
+    """Assert that each message of both publishers is in the queue once."""
     sim = disturbed(seed)
     try:
         found = []
@@ -52,7 +54,9 @@ def test_a_planted_bug_is_found(name):
 
 
 def test_publishers_do_repeat():
-    """Without deduplication some seeds have messages twice, so the test above could fail."""
+    """Without deduplication some seeds have messages twice, so the publishers do repeat, and the test above
+    can fail.
+    """
     doubled = 0
     for seed in range(200):
         sim = Sim(seed)

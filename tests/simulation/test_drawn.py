@@ -1,4 +1,4 @@
-"""Schedules in which Hypothesis draws every decision, so that the order of a failing one shrinks as well."""
+"""Schedules in which Hypothesis draws every decision, so that it shrinks the order of a failing one as well."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Failed(AssertionError):
 
 
 class ShortEnough(BaseException):
-    """The story has become short. Hypothesis would catch an Exception, and go on shrinking for a long time."""
+    """Raised when a story is short enough. It is no Exception, because Hypothesis would catch that and go on shrinking
+    for long.
+    """
 
 
 @settings(drawing, max_examples=EXAMPLES)
@@ -39,7 +41,7 @@ def test_plans_in_drawn_orders(plan, data):
 
 @pytest.mark.parametrize("name", ["redelivered_flag_lost", "prefetch_overrun"])
 def test_a_planted_bug_shrinks_to_a_short_story(name):
-    """Hypothesis finds the bug, and shrinks the plan and the order together."""
+    """Hypothesis finds a planted bug, and shrinks plan and order together to a short story."""
     stories = []
 
     @settings(
@@ -58,7 +60,7 @@ def test_a_planted_bug_shrinks_to_a_short_story(name):
 
 
 class Node(RuleBasedStateMachine):
-    """A whole node with its clients. Each step of the state machine is an action of a plan."""
+    """A whole node with its clients; each step of the state machine is an action of a plan."""
 
     @initialize(credit=st.sampled_from(CREDITS), seed=st.integers(0, 1 << 16), has_store=st.booleans())
     def begin(self, credit, seed, has_store):

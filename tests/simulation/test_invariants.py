@@ -1,4 +1,4 @@
-"""A fault inside a process is found as soon as the process acts."""
+"""A wrong state inside a process is found as soon as the process acts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_a_fault_is_found_when_its_process_acts(spoil):
         spoil(queue)
         with pytest.raises(AssertionError) as caught:
             acts = 0
-            # While the journal commits, the check cannot count what is in flight to it, so one step may not be enough.
+            # While the journal commits, the check cannot count what is in flight to it, so one step may not be enough
+            # to find the fault.
             while acts < 3:
                 assert simulated.world.step(), "nothing happens any more"
                 acts += simulated.world.acting_cell is cell
@@ -62,7 +63,9 @@ def test_a_fault_is_found_when_its_process_acts(spoil):
 
 
 def test_the_simulation_reads_no_private_attribute_of_a_process():
-    """Whoever changes what a process keeps changes the view beside it, and not the simulation."""
+    """The simulation reads the state of processes only through their views, so that a change of a private attribute is
+    made beside its view and not in the simulation.
+    """
     root = Path(schedule.__file__).parent
     found = [
         f"{path.relative_to(root)}:{node.lineno}: {ast.unparse(node)}"

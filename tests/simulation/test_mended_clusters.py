@@ -1,4 +1,6 @@
-"""Faults of clusters that schedules have found. Those of a single part have a test beside the others of that part."""
+"""Faults of clusters that schedules have found; each test says what went wrong before. Faults of a single part have
+their test beside the others of that part.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,8 @@ def test_a_verdict_that_cannot_be_agreed_on_crashes_nobody(cluster, monkeypatch)
 
 @pytest.mark.parametrize("kind", [EnableFeatures, PutRecords, AddNode, ChangeNodes])
 def test_a_start_goes_on_when_the_outcome_of_its_change_is_unknown(kind, monkeypatch):
-    """A node got a snapshot while what it creates at its first start was on the way, or while it admitted another node.
-    The node that started ended.
+    """A node got a snapshot while the outcome of its change was open: what it creates at its first start, or the
+    admission of another node. Its start, or that of the other node, failed.
     """
     handler = ClusterMetadata._handlers["change_definitions"]
     refused = []
@@ -81,10 +83,10 @@ def test_a_start_goes_on_when_the_outcome_of_its_change_is_unknown(kind, monkeyp
 
 
 def test_queues_run_again_although_their_stop_was_agreed_on_late():
-    """The disk of a node is full when it starts, and it reports its queues as stopped while no majority runs.
+    """A node with a full disk reported its queues as stopped while no majority ran. When there was room again, it
+    started them before the cluster had agreed that they were stopped.
 
-    When there was room again, the node had them run before the cluster had agreed that they had stopped. They counted
-    as stopped for ever, and clients got 404.
+    They then counted as stopped for ever, and clients got 404.
     """
     plan = """
         cluster nodes=3 files=small credit=8,4
@@ -113,8 +115,8 @@ def test_queues_run_again_although_their_stop_was_agreed_on_late():
 
 
 def test_a_new_leader_does_not_take_a_run_for_dead_because_its_host_refused_connections_before():
-    """It had been refused while the node was started again, and its link to the new run took long to come up. It
-    declared the run down at once, though that held a lease.
+    """The host of a restarted node had refused connections before its new run, whose link came up late. A new leader
+    took these refusals for the end of the new run, and declared it down although it held a lease.
     """
     plan = """
         cluster nodes=3 files=small credit=2,1
@@ -145,7 +147,7 @@ def test_a_new_leader_does_not_take_a_run_for_dead_because_its_host_refused_conn
 
 def test_a_master_that_moves_again_at_once_leaves_enough_replicas_in_sync():
     """An operator's move was checked against the ring from before another operator's move. The queue then had one
-    replica in sync and needed two, so it refused publishes (CL-98, CL-123).
+    replica in sync where it needed two, and refused publishes (CL-98, CL-123).
     """
     plan = """
         cluster nodes=3 credit=2,1 turn=2 mirrored=1 type=stream
@@ -177,7 +179,9 @@ def test_a_master_that_moves_again_at_once_leaves_enough_replicas_in_sync():
 
 
 def test_an_operator_starts_a_node_again_that_came_up_without_its_virtual_host(cluster):
-    """A node with a full disk comes up like that. Found with mirrored queues, which other nodes serve meanwhile."""
+    """A node with a full disk comes up without its virtual host, and an operator starts the node again. Found with
+    mirrored queues, which other nodes serve meanwhile.
+    """
     node = cluster.nodes["b"]
     cluster.perform(parse_cluster_plan("cluster nodes=3\nb kill for=100").actions[0])
     assert cluster.world.run_until(lambda: node.process(VhostSupervisor) is not None, 60)
@@ -189,14 +193,18 @@ def test_an_operator_starts_a_node_again_that_came_up_without_its_virtual_host(c
 
 @pytest.mark.parametrize("seed", [501_957, 510_294])
 def test_what_the_master_before_may_have_delivered_comes_as_redelivered(seed):
-    """The master of a mirrored queue stops, and a replica that comes back alone takes its place (P9)."""
+    """When the master of a mirrored queue stops and a replica that has come back alone takes its place, all its
+    messages are redelivered, because the master may have delivered them (P9).
+    """
     drawn = draw_cluster_plan(SeedChooser(seed).below, is_mirrored=True)
-    plan = replace(drawn, queue_type="classic", floor=1)  # as it was found
+    plan = replace(drawn, queue_type="classic", floor=1)  # the plan with which it was found
     ClusterSchedule(plan, seed=seed).run()
 
 
 def test_a_node_without_a_lease_lacks_no_queue(cluster, monkeypatch):
-    """A node that went on after a pause lost its lease at the end of a schedule, which is no fault."""
+    """A node without a lease at the end of a schedule is not checked for its queues: it may have lost the lease by a
+    pause, which is no fault.
+    """
     (action,) = parse_cluster_plan("cluster nodes=3\nalice/3 declare then=400").actions
     cluster.perform(action)
     check_equal = cluster.checks.check_equal
@@ -210,7 +218,9 @@ def test_a_node_without_a_lease_lacks_no_queue(cluster, monkeypatch):
 
 
 def test_the_lease_of_a_leader_counts_from_before_its_question(cluster, monkeypatch):
-    """A tick may be taken half a tick before its time. A lease counted from that time, so it ended too late (CL-51)."""
+    """A leader's tick may come half a tick early. Its lease was counted from the tick's planned time, and so ended too
+    late (CL-51).
+    """
     asked = {}
     tick = Leader.tick
 
@@ -233,7 +243,9 @@ def test_the_lease_of_a_leader_counts_from_before_its_question(cluster, monkeypa
 
 
 def test_a_leader_of_an_earlier_term_knows_of_no_runs(cluster):
-    """It was paused while the others elected another leader, which has declared a new run of a node up."""
+    """A leader that was paused while the others elected another one, which declared a new run of a node up, does not
+    report that run as missing.
+    """
     former = leader(cluster)
     other = next(node for node in cluster.nodes if node is not former)
     letters = former.letter, other.letter
@@ -244,7 +256,9 @@ def test_a_leader_of_an_earlier_term_knows_of_no_runs(cluster):
 
 
 def test_the_home_of_a_queue_may_show_it_last(cluster, monkeypatch):
-    """Its client has left before the declare was answered, and the answers of a slow node came late."""
+    """The client of a queue may have left before its declare was answered, so the home may show the queue last, when
+    its answers are slow.
+    """
     (declare,) = parse_cluster_plan("cluster nodes=3\nalice/3 declare then=400").actions
     cluster.perform(declare)
     check_equal = cluster.checks.check_equal
@@ -261,7 +275,9 @@ def test_the_home_of_a_queue_may_show_it_last(cluster, monkeypatch):
 
 
 def test_a_node_that_starts_keeps_what_it_has_of_queues_whose_master_is_elsewhere(monkeypatch):
-    """The start of the virtual host removed their files, so nobody could fall back on this node any more (CL-100)."""
+    """A starting node keeps the files of queues whose master is elsewhere, which an operator may need. The start of the
+    virtual host once removed them (CL-100).
+    """
     begin, kept = VhostSupervisor._handlers["start"], []
 
     def note(self, sender, context, name, rows, numbers):
@@ -282,9 +298,8 @@ def test_a_node_that_starts_keeps_what_it_has_of_queues_whose_master_is_elsewher
 
 
 def test_a_majority_may_answer_a_leader_one_after_the_other():
-    """Of four nodes, one answered what the leader had sent before it was cut off, and another one when it went on.
-
-    The leader grants leases as long as those answers are recent enough.
+    """Of four nodes, one answered what the leader had sent before it was cut off, and another one when the leader went
+    on. The leader grants leases as long as both answers are recent enough.
     """
     schedule = ClusterSchedule(parse_cluster_plan("cluster nodes=4"), chooser=plainest())
     try:
@@ -305,7 +320,9 @@ def test_a_majority_may_answer_a_leader_one_after_the_other():
 
 
 def test_a_node_that_reaches_only_the_leader_belongs_to_the_majority():
-    """Of four nodes one is cut off, and two others do not reach each other: a third one leads both."""
+    """Of four nodes one is cut off, and two others reach only the leader and not each other; the leader and both of
+    them are the majority.
+    """
     schedule = ClusterSchedule(parse_cluster_plan("cluster nodes=4"), chooser=plainest())
     try:
         schedule.begin()
@@ -320,8 +337,8 @@ def test_a_node_that_reaches_only_the_leader_belongs_to_the_majority():
 
 
 def test_the_auditor_reads_a_stream_again_whose_leader_moves_meanwhile(monkeypatch):
-    """An operator's order may wait until a replica is in sync, and the move cancels the consumers of a stream. The
-    auditor found all messages and no consumer, again and again.
+    """The move of a master, which may wait until a replica is in sync, cancels the consumers of a stream. The auditor
+    must then read the stream again; it once found all messages and no consumer, again and again.
     """
     plan = parse_cluster_plan(
         "cluster nodes=3 mirrored=1 type=stream\nalice/1 publish queue=a.orders count=3 size=40 then=400"
@@ -349,7 +366,9 @@ def test_the_auditor_reads_a_stream_again_whose_leader_moves_meanwhile(monkeypat
 
 
 def test_a_node_that_is_declared_down_while_it_starts_is_started_again(cluster, monkeypatch):
-    """Its start was refused, as `RunLost` says to a program, and the schedule took that for a fault of the node."""
+    """A node that is declared down while it starts ends with `RunLost`, as an embedding program sees it, and the
+    schedule starts it again. The schedule once took that for a fault.
+    """
     node, answer = cluster.nodes["c"], cluster.nodes["c"].starting
 
     def refused():

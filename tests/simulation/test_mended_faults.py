@@ -1,4 +1,6 @@
-"""Faults that the simulation has found, each with the plan that showed it."""
+"""Faults that the simulation has found, each with the plan that showed it; each docstring says what went
+wrong before.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,8 @@ machine kill then=3
 
 
 def test_a_queue_that_crashes_while_the_node_starts_keeps_its_messages():
-    """The crash keeps the process from recovering, so the queue is down until the next start.
-
-    Its confirmed bodies had been removed by then, since the message store had counted no references to them.
+    """A queue that crashed during a start could not recover and was down until the next one. By then its confirmed
+    bodies had been removed, because the message store had counted no references to them.
     """
     story = run(0, parse_plan(CRASH_AT_START), plainest()).story
     assert "receives the confirm of message 1" in story
@@ -37,7 +38,9 @@ carol/2 get queue=full then=1
 
 
 def test_a_get_does_not_overtake_earlier_deliveries():
-    """The queue answered the get with message 3 before it sent messages 1 and 2 to the channel's consumer."""
+    """A queue answered a basic.get with message 3 before it had sent the messages 1 and 2 to the same channel's
+    consumer.
+    """
     for seed in range(200):
         outcome = run(seed, parse_plan(GET_BESIDE_A_CONSUMER))
         assert outcome.failure is None, outcome.story
@@ -53,7 +56,9 @@ carol/1 get queue=archive then=1
 
 
 def test_a_get_may_overtake_what_comes_by_way_of_a_group():
-    """The simulation's model expected one order of both, although the group is another process."""
+    """A basic.get and deliveries by way of a group queue may come in any order, because the group queue is another
+    process; the simulation's model expected one.
+    """
     for seed in range(20):
         outcome = run(seed, parse_plan(GET_BESIDE_A_GROUP))
         assert outcome.failure is None, outcome.story
@@ -82,8 +87,8 @@ bob/2 publish queue=passing count=1 persistent=1 size=400 by=exchange then=150
 
 
 def test_a_channel_that_crashes_as_it_closes_may_leave_its_connection():
-    """It crashes in the turn in which it closes in order, so its connection goes on. The simulation's model took the
-    consumers of all channels of the connection as gone, and missed that the queue ended with one of them.
+    """A channel that crashes in the turn in which it closes in order leaves its connection open. The simulation's model
+    took the consumers of all channels of the connection as gone, and missed that a queue ended with one of them.
     """
     assert run(0, parse_plan(CRASH_AS_A_CHANNEL_CLOSES)).failure is None
 
@@ -98,15 +103,18 @@ alice/1 publish queue=retried count=40 persistent=1 size=20 then=150
 
 
 def test_a_journal_comes_to_rest_although_the_returns_of_messages_fill_more_than_a_file():
-    """The queue repeats them when a file is given up. They filled the next file at once, and so on for ever."""
+    """A queue repeats its return counts in the journal when a file is given up. They filled the next file at once,
+    which was then given up in turn, and so on for ever.
+    """
     assert run(0, parse_plan(MANY_RETURNS), plainest()).failure is None
 
 
 def test_a_store_that_cannot_be_closed_closes_its_index(caplog, monkeypatch):
-    """When the store was closed, its last bodies waited for a sync and the disk had no room for them.
+    """When a store was closed while its last bodies waited for a sync and the disk had no room for them, its index
+    stayed open.
 
-    The next start in the same process found the index open and made a new one, which clients cannot see. One order in
-    hundreds leads to this, and none of the first 423.
+    The next start in the same process found the index open and made a new one, which clients could not see. One order
+    in hundreds leads to this, and none of the first 423.
     """
     close, refused = StoreEngine.close, []
 
@@ -154,8 +162,8 @@ machine kill then=2
 
 
 def test_a_dead_letter_is_not_flushed_before_it_is_recorded_as_taken():
-    """The target wrote the dead letter to a segment while the record that it was taken was not on the disk yet. Then
-    the process was killed, and afterwards the dead letter was both in the target and in transit to it.
+    """A target wrote a dead letter to a segment before the record that it had taken it was on the disk. After a kill
+    the dead letter was both in the target and in transit to it.
     """
     for seed in (142, 300010001767):
         assert run(seed, parse_plan(TAKEN_BUT_NOT_RECORDED)).failure is None
@@ -175,8 +183,8 @@ machine crash process=Metadata after=3 late=1 then=60
 
 
 def test_no_shard_loses_its_files_before_all_rows_are_gone():
-    """The first shards had deleted their files when Metadata crashed, and the rows of all were on the disk still. The
-    next start found a queue of which a part was missing.
+    """The first shards of a queue had deleted their files when Metadata crashed, before any of their rows was deleted
+    from the disk. The next start found a queue of which a part was missing.
     """
     assert run(1, parse_plan(METADATA_CRASHES_WHILE_SHARDS_ARE_DELETED)).failure is None
 
@@ -193,7 +201,9 @@ carol/2 get queue=my-dlq then=150
 
 
 def test_a_get_whose_channel_has_ended_takes_no_message():
-    """The head was read from the disk for it, and then taken: unacknowledged until the next start, and nobody's."""
+    """A basic.get had the head read from the disk and took it although its channel had ended meanwhile: the message
+    stayed unacknowledged by nobody until the next start.
+    """
     for seed in range(20):
         outcome = run(seed, parse_plan(GET_AS_THE_CHANNEL_ENDS))
         assert outcome.failure is None, outcome.story
@@ -222,8 +232,8 @@ alice/3 consume queue=last no_ack=1 then=2
 
 
 def test_a_queue_confirms_after_it_crashed_before_the_journal_had_registered_it():
-    """The message with which its first process registers came after the second process had opened the queue. When the
-    journal noticed the end of the first one, it forgot the queue, and took nothing more from it.
+    """The registration of a queue's crashed process arrived at the journal after the queue's second process had opened
+    it. When the journal noticed the end of the first, it forgot the queue, and took nothing more from it.
     """
     for seed in (20_008_083, *range(20)):
         outcome = run(seed, parse_plan(CRASH_OF_A_QUEUE_THAT_HAS_JUST_WOKEN))
@@ -238,7 +248,7 @@ machine crash process=VhostSupervisor then=20
 
 
 def test_a_node_whose_first_virtual_host_crashes_while_it_starts_creates_it_again():
-    """The node ended."""
+    """When its first virtual host crashed while it was being created, a new node ended; now it creates it again."""
     for seed in range(20):
         outcome = run(seed, parse_plan(CRASH_OF_THE_FIRST_VIRTUAL_HOST))
         assert outcome.failure is None, outcome.story
@@ -254,10 +264,10 @@ alice/1 hang-up then=20
 
 
 def test_a_purge_of_a_queue_that_is_not_durable_does_not_wait_for_the_journal():
-    """The queue had its messages in segments, and recorded in the journal that the purge removed them.
+    """A purge of a queue that is not durable, with messages in segments, waited for the journal to record it.
 
-    The journal does not know such queues and drops their records. So the purge was answered after 5 s, and until then
-    the connection of the client that had hung up was left.
+    The journal drops the records of such queues. So the purge was answered only after 5 s, and the connection of a
+    client that had gone stayed until then.
     """
     for seed in range(20):
         outcome = run(seed, parse_plan(PURGE_OF_A_LAZY_TRANSIENT_QUEUE))
@@ -280,7 +290,9 @@ alice/3 delete queue=wide then=20
 
 
 def test_a_queue_that_crashes_as_it_starts_keeps_its_counts_of_returns():
-    """After a clean stop only the recovery terms had them, which the start deletes before the queue runs."""
+    """After a clean stop only the recovery terms have the return counts. The start deletes the terms before the queue
+    runs, so a queue that crashed during it lost the counts.
+    """
     outcome = run(84_004_237, parse_plan(CRASH_OF_A_QUEUE_THAT_COUNTS_RETURNS))
     assert outcome.failure is None, outcome.story
     assert "the process of queue 'retried' crashes" in outcome.story
@@ -288,6 +300,6 @@ def test_a_queue_that_crashes_as_it_starts_keeps_its_counts_of_returns():
 
 def test_a_node_that_crashes_while_operations_wait_for_each_other_leaves_nothing_behind():
     """Two declares of one queue waited for each other when the machine lost power. They kept the node's Metadata in
-    memory, and with it the LMDB environment of its rows open, so the next run of the node could not open it.
+    memory, and with it an open LMDB environment, so the node's next run could not open it.
     """
     assert run(7_300).failure is None

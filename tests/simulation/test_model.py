@@ -1,4 +1,4 @@
-"""What the model must leave open, since the broker may do either, and what it must not leave open."""
+"""What the model leaves open, because the broker may do either, and what it must not leave open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from warren.simulation.shrinking import plainest
 
 
 class OpenChannel:
-    """As much of a channel as the model examines."""
+    """The attributes of a channel that the model reads."""
 
     may_be_closed = is_leaving = False
 
@@ -61,7 +61,9 @@ def test_a_message_held_when_its_queue_crashes_must_be_delivered_again(queue, he
 
 
 def test_a_message_that_was_returned_is_not_expected_in_a_queue_that_was_about_to_be_bound(channel):
-    """The broker returns and then confirms it; which queues it might have reached no longer matters."""
+    """A returned message is not expected in a queue that was about to be bound: the broker returns it and then confirms
+    it, and so it is in no queue.
+    """
     claims, target = (QueueModel(NAMES[name], True, lambda: 1.0) for name in ("claims", DEAD_LETTER_QUEUE))
     claims.deaths.target = target
     claims.exists = target.exists = True
@@ -73,7 +75,8 @@ def test_a_message_that_was_returned_is_not_expected_in_a_queue_that_was_about_t
 
 
 def test_a_purge_that_meets_a_crash_may_remove_held_messages(queue, held, channel):
-    """The queue's next process does the purge (AB-63), and there every message is ready.
+    """A purge that meets a crash may be carried out by the queue's next process, in which every message is ready, so it
+    may remove messages that a consumer holds (AB-63).
 
     RabbitMQ 3.10 does the same: a purge that is requested while the process is dead removes all messages that were
     unacknowledged before.
@@ -94,7 +97,8 @@ def test_a_purge_answered_before_the_crash_has_left_held_messages(queue, held, c
 def test_a_requeued_message_may_go_with_an_auto_delete_queue_whose_last_consumer_may_have_left(
     name, may_be_gone, channel
 ):
-    """For the broker a silent client is there until its heartbeats are missed (AB-25).
+    """A silent client counts as a consumer until its heartbeats are missed, so its auto-delete queue may end later,
+    with a message that was requeued to it (AB-25).
 
     A delivery in that time proves that the queue exists, not that it stays.
     """
@@ -113,7 +117,7 @@ def test_a_requeued_message_may_go_with_an_auto_delete_queue_whose_last_consumer
     assert queue.missing() == ([] if may_be_gone else [copy])
 
 
-#: A queue that has this much in the journal alone has to write it to its segments.
+#: A plan for a full disk: the queue has so much in the journal only that it must write it to its segments.
 FULL_DISK = """
 node store=1 credit=400,200 queues=orders
 alice/1 publish queue=orders count=20 persistent=1 size=4000 then=200
@@ -154,7 +158,8 @@ bob/1 bind queue=passing then=60
 
 @pytest.mark.parametrize(("silence", "is_bound"), [("carol/3 silence", None), ("", True)])
 def test_a_confirmed_binding_may_go_if_the_last_consumer_of_an_auto_delete_queue_may_leave(silence, is_bound):
-    """The broker ends Carol's silent connection after three heartbeats, and with it the queue and its bindings.
+    """The broker ends Carol's silent connection after three missed heartbeats, and with it her auto-delete queue and
+    the queue's confirmed binding.
 
     (AB-25, AB-85, AB-86.)
     """
@@ -179,9 +184,10 @@ alice/2 publish queue=fleeting count=1 size=20 then=1
 
 @pytest.mark.parametrize("no_ack", [0, 1])
 def test_a_dead_letter_may_go_to_a_consumer_that_had_fallen_silent_before_the_message_was_sent(no_ack):
-    """The broker delivers to her until three heartbeats are missed (AB-25).
+    """The broker delivers a dead letter to a consumer that has fallen silent, until three heartbeats are missed
+    (AB-25).
 
-    With acknowledgement the dead letter then comes back as redelivered, without it is lost.
+    With acknowledgement the dead letter then comes back as redelivered; without, it is lost.
     """
     outcome = run(0, parse_plan(SILENT_AT_THE_DEAD_LETTERS.format(no_ack=no_ack)), plainest())
     assert outcome.failure is None, outcome.story
@@ -190,7 +196,7 @@ def test_a_dead_letter_may_go_to_a_consumer_that_had_fallen_silent_before_the_me
 
 
 class Clock:
-    """Seconds of the world, set by the test."""
+    """Seconds of the world, which the test sets."""
 
     def __init__(self):
         self.now = 0.0
@@ -206,10 +212,9 @@ def clock():
 
 @pytest.fixture
 def dead_letters(clock):
-    """The queue for dead letters.
+    """A queue for dead letters.
 
-    Its consumer without acknowledgement has left at second 0, which the broker may notice only when the node is at
-    rest.
+    Its consumer without acknowledgement left at second 0, which the broker may notice only when the node is at rest.
     """
     queue = QueueModel(NAMES[DEAD_LETTER_QUEUE], True, clock)
     queue.exists = True
@@ -240,7 +245,7 @@ def receive_dead_letter(dead_letters, channel, clock, source, reason, redelivere
 
 
 def expire_around_a_rest(dead_letters, channel, clock, sent_at):
-    """Send a message that expires after 40 ms; the node is at rest at second 1. Returns its queue, at second 2."""
+    """Send a message that expires after 40 ms, with the node at rest at second 1. Returns its queue, at second 2."""
     fleeting = dead_lettering("fleeting", dead_letters, clock)
     clock.now = sent_at
     publish(fleeting, channel, clock)
@@ -288,7 +293,8 @@ def test_the_dead_letter_of_a_message_held_at_the_rest_and_rejected_later_is_not
 
 
 def test_a_message_that_is_refused_dies_before_it_expires(dead_letters, channel, clock):
-    """Its dead letter came to the consumer that left before the rest, though the message would have expired after it.
+    """A refused message dies when it is refused, before it would expire: its dead letter went to a consumer that left
+    before the rest, although the message would have expired after it.
 
     The simulation's model took the expiry for the earliest time of the death.
     """
@@ -336,9 +342,8 @@ bob/2 get queue=line then={{then}}
 
 
 def test_the_messages_of_a_channel_closed_for_a_queue_that_is_down_may_go_to_others_before_the_close_arrives():
-    """The queue could not be recovered and is tried again after a while.
-
-    Until then the broker closes every channel that asks for it (AB-63) and requeues what the channel holds.
+    """A queue that cannot be recovered is tried again after a while. Until then the broker closes every channel that
+    asks for it (AB-63) and requeues the channel's messages, which may reach others before their client gets the close.
     """
     plan, went_before = parse_plan(REFUSED.format(crash=CRASH_AT_THE_START, then=60)), False
     for seed in range(40):
@@ -358,7 +363,9 @@ def test_the_messages_of_a_channel_closed_for_a_queue_that_is_down_may_go_to_oth
     [(CRASH_AT_THE_START, True), (f"{CRASH_AT_THE_START}\nmachine rest", False), (CRASH, False)],
 )
 def test_only_a_request_for_a_queue_that_is_not_restarted_at_once_may_be_refused(crash, may_be_closed):
-    """A queue that crashes at work has its next process soon, and a request waits for that process (AB-63)."""
+    """A queue that crashes while it works soon has its next process, for which requests wait; only a queue that is not
+    restarted at once may refuse them (AB-63).
+    """
     schedule = Schedule(parse_plan(REFUSED.format(crash=crash, then=0)), chooser=plainest())
     try:
         schedule.begin()
@@ -395,7 +402,9 @@ def test_a_queue_that_could_not_be_recovered_runs_after_a_rest_or_the_next_start
 def test_the_consumer_of_a_deleted_queue_does_not_end_the_queue_declared_meanwhile(
     channel, is_declared_meanwhile, exists
 ):
-    """The consumer's cancel arrives when another queue may have the name, which has never had a consumer."""
+    """The cancel of a deleted queue's consumer may arrive when another queue has the name, one that has never had a
+    consumer and so must not end.
+    """
     passing = QueueModel(NAMES["passing"], True, lambda: 0.0)
     passing.on_declare()
     passing.on_declare_ok(0, False, None)
@@ -427,9 +436,8 @@ def test_a_bind_in_flight_while_its_queue_is_deleted_may_bind_the_next_one(binds
 
 
 def test_a_crash_may_refuse_a_commit_that_was_sent_before_it():
-    """The queue of a transaction's message crashes while the commit is in flight.
-
-    The broker closes the channel, and its deliveries go to others before the client knows.
+    """If the queue of a transaction crashes while the commit is in flight, the broker closes the channel, and the
+    channel's deliveries may go to others before the client knows.
     """
     assert run(630010002599).failure is None
 

@@ -1,4 +1,4 @@
-"""Policies that change while clients publish and consume, and while processes and the node crash."""
+"""Policies change while clients publish and consume, and while processes and the node crash."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_policies_that_change_under_load_break_no_promise():
 
 
 def test_the_policy_of_these_plans_reaches_the_queues(monkeypatch):
-    """With a policy that is narrower than the queue's own limits the model misses messages."""
+    """With a policy that is narrower than the queues' own limits the model misses messages, so the policy of these
+    plans does reach the queues.
+    """
     assert run(0, parse_plan(CALM)).failure is None
     monkeypatch.setattr(faults, "WIDE_POLICY", '{"max-length":1}')
     assert "message 4 in queue 'orders' (confirmed)" in str(run(0, parse_plan(CALM)).failure)

@@ -1,7 +1,7 @@
-"""Random schedules. tests/testdata/simulation has those that have found something.
+"""Random schedules of one node. tests/testdata/simulation has the conversations that once failed.
 
-WARREN_SCHEDULES sets how many; 250 take 10 s of one core. A failure prints its seed, and `warren simulate
---seed` runs it again. `make search` draws new seeds.
+WARREN_SCHEDULES sets how many; 250 take 10 s on one core. A failure prints its seed, and `warren simulate --seed` runs
+it again. `make search` draws new seeds.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ def check(seed):
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_seeds(batch, first_seed):
-    """A schedule of few steps would hardly find anything, so they take 200 steps on average."""
+    """Schedules have 200 steps on average, because one with few would hardly find anything."""
     seeds = range(first_seed, first_seed + SCHEDULES // BATCHES)
     assert sum(check(seed).steps for seed in seeds) / len(seeds) >= 200
 
 
 def test_a_seed_is_the_same_schedule_in_every_process():
-    """Nothing depends on the order of a set of texts, which Python decides anew in each process."""
+    """Schedules do not depend on the order of a set of texts, which Python decides anew in each process."""
     check_same_traces("warren.simulation.schedule", "Schedule", "draw_plan", range(25, 45))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_text_of_a_plan_describes_it_completely(seed):
-    """A value of 0 is left out of the text, and means the same as none."""
+    """A plan that is written and read again is the same. A value of 0 is left out of the text, and means the same as
+    none.
+    """
     plan = draw_plan(SeedChooser(seed).below)
     again = parse_plan(str(plan))
     assert str(again) == str(plan)

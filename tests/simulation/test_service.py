@@ -1,4 +1,4 @@
-"""Programs of one's own with a simulated broker."""
+"""Programs that users write, with a simulated broker."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_failure_has_a_story_and_the_same_seed_has_the_same_story():
 
 
 def test_a_cluster_loses_nothing_whatever_fails():
-    """CL-107: programs of one's own with three nodes, of which one fails after the other."""
+    """Users' programs with three nodes lose no message while one node after the other fails (CL-107)."""
 
     def scenario(sim):
         rows = []
@@ -114,7 +114,7 @@ def test_a_cluster_loses_nothing_whatever_fails():
 
 
 def test_nodes_that_a_test_ends_cuts_off_and_pauses():
-    """CL-107: each does what it says, and the story has it."""
+    """`kill`, `partition`, `pause` and the like do what they say, and the story tells it (CL-107)."""
     sim = Sim(nodes=3)
     try:
         sim.partition(0, 2)
@@ -167,7 +167,9 @@ def of_three_nodes(scenario, schedules=6):
 
 
 def test_a_producer_learns_what_became_of_each_publish():
-    """A queue with one copy where two are needed refuses, and takes publishes again once there is a second copy."""
+    """A producer gets the outcome of each publish: a queue with one replica where two are needed refuses, and accepts
+    publishes again when there is a second one.
+    """
     answers = []
 
     def work():
@@ -251,8 +253,8 @@ def test_failures_begin_and_end_at_their_times():
 
 @pytest.mark.parametrize("policy", [{}, {"ha-mode": "all"}], ids=["one home", "mirrored"])
 def test_programs_of_three_nodes_that_declare_one_queue_at_once_wait_for_its_start(policy):
-    """A node that knows of the queue before its home has started it asked its process, was told that there is none, and
-    waited 15 s for another one.
+    """Programs of three nodes that declare one queue at the same time wait for its start. A node that knew the queue
+    before its home had started it once asked for its process, got noproc, and waited 15 s for another one.
     """
 
     def scenario(sim):

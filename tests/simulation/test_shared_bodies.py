@@ -1,6 +1,6 @@
 """Schedules in which nearly every message is large and goes to several queues.
 
-Such a body is stored once, and every queue must find it there, whatever crashes.
+Such a body is stored once, and every queue must find it, whatever crashes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ QUEUES = ("orders", "archive", "urgent", "news")
 
 
 def fanned_out(seed: int) -> Plan:
-    """The plan of that seed, with three queues that are bound first, and every publish large and to all of them."""
+    """The plan of that seed, with three queues that are bound first, and with every publish large and to
+    all of them.
+    """
     drawn = draw_plan(SeedChooser(seed).below)
     names = (*drawn.queues, *[name for name in QUEUES if name not in drawn.queues][: 3 - len(drawn.queues)])
     binds = [Action("alice", 1, "bind", {"queue": name}, 20) for name in names]
@@ -40,15 +42,15 @@ def _fanned_out(action: Action) -> Action:
             {**action.values, "by": "exchange", "size": 4_200 if action.values["size"] != 9_000 else 9_000},
             action.then,
         )
-    # After an unbind fewer queues would share a body.
+    # An unbind would leave fewer queues that share a body, so it becomes a bind.
     return Action(action.who, action.channel, "bind", action.values, action.then) if action.what == "unbind" else action
 
 
 def test_no_shared_body_is_lost_and_none_stays(first_seed, monkeypatch):
     """Whenever the node is at rest, its stores count exactly the references that its queues have (QS-26).
 
-    After a crash of a queue they may count too many, never too few. Without shared bodies the tests here would show
-    nothing, so the schedules must have many. Few of them adopt a body, so schedules are added until one has.
+    After a crash of a queue they may count too many, never too few. The schedules must have many shared bodies, or the
+    test would show nothing. Few schedules adopt a body, so more are run until one does.
     """
     taken, adopted = [], []
     take, adopt = SharedIds.take, StoreEngine.adopt

@@ -1,4 +1,4 @@
-"""How failures are shrunk. test_mutants shrinks those of every planted bug."""
+"""How failures are shrunk; `test_mutants` shrinks that of every planted bug."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from warren.simulation.shrinking import shrink
 
 
 def test_no_plan_is_run_twice_in_one_order():
-    """A plan that did not fail would not fail the next time either, and the number of runs is limited."""
+    """Shrinking runs no plan twice with one order: the outcome would be the same, and the number of runs is limited."""
     tried = []
     plans = (draw_plan(SeedChooser(seed).below) for seed in range(100))
     plan = next(plan for plan in plans if sum(action.what == "publish" for action in plan.actions) > 4)

@@ -1,14 +1,14 @@
-"""Cases: plans of clusters that are named after what happens in them (CL-116, CL-118).
+"""Cases: plans of clusters, each named after what happens in it (CL-116, CL-118).
 
 tests/testdata/clusters has them, each under a line `== name`, with a sentence that says what happens, a line `logged:`
-with a pattern, and a plan (`simulation/cluster/plan.py`) in which these may stand besides:
+with a pattern, and a plan (`simulation/cluster/plan.py`), in which these may be used as well:
 
     work 3 pause=200      three rounds in which each client publishes, consumes and settles, and 200 ms after each round
     {1..40}               a number that the seed draws
     {kill|power-cut}      one of these, drawn by the seed
 
-A line of the pattern must be in the log of some of the schedules. Without that a case could pass although what it is
-named after never happens in it.
+A line that matches the pattern must be in the log of at least one of the schedules. Without that a case could pass
+although the thing it is named after never happens in it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHOICE = re.compile(r"\{([^{}]*\|[^{}]*)\}")
 
 
 class Case(NamedTuple):
-    """A case: what it is named after, the pattern of the log, and the lines of its plan."""
+    """A case: its name, the pattern of the log, and the lines of its plan."""
 
     name: str
     situation: str
@@ -55,7 +55,7 @@ def _read(path: Path) -> Iterator[Case]:
 
 
 def plan_of(case: Case, seed: int) -> ClusterPlan:
-    """The plan of a case for this seed, which decides what the case leaves open."""
+    """The plan of a case for this seed, which draws everything that the case leaves open."""
     below = SeedChooser(seed).below
     lines = [line for text in case.lines for line in _expanded(text, below)]
     return parse_cluster_plan("\n".join(lines))

@@ -1,10 +1,10 @@
 """Partitions of clusters, systematically: each way to cut a cluster, for each time, with each way to consume (CL-117).
 
-A *cell* is one combination. Its plans publish with confirms through all nodes, before, during and after the partition,
-and consume. After the network is healed everything that was confirmed must have been consumed or be in the queue.
+A *cell* is one combination. In its plans clients publish with confirms through all nodes, before, during and after the
+partition, and consume. After the network is healed every confirmed message must have been consumed or be in the queue.
 
     partition   `random-halves`: a majority of random nodes and the others; `halves`: the first nodes and the others;
-                `majorities-ring`: each node hears a majority, and each another one; `random-node`: one node alone
+                `majorities-ring`: each node reaches a majority, and each another one; `random-node`: one node alone
     seconds     1, 10, 30
     consumer    `consuming`: deliveries; `polling`: basic.get; `mixed`: both
     group       `3-of-3`, `3-of-5`, `2-of-3`: how many replicas a queue has, and how many nodes the cluster
@@ -24,10 +24,10 @@ from warren.simulation.plan import Action, Below
 PARTITIONS = ("random-halves", "halves", "majorities-ring", "random-node")
 SECONDS = (1, 10, 30)
 CONSUMERS = ("consuming", "polling", "mixed")
-#: The number of replicas, and that of nodes.
+#: How many replicas a queue has, and how many nodes the cluster has.
 GROUPS = {"3-of-3": (3, 3), "3-of-5": (3, 5), "2-of-3": (2, 3)}
 
-#: How often clients act before the partition, during it and after it.
+#: How many rounds clients work before the partition, during it and after it.
 ROUNDS = (2, 8, 3)
 
 
@@ -49,7 +49,7 @@ def cells() -> list[Cell]:
 
 
 def sample() -> list[Cell]:
-    """Cells that have each pair of values of two axes, but for the longest time, once or more."""
+    """Cells in which each pair of values of two axes occurs once or more, without the longest time."""
     return [
         Cell(partition, SECONDS[(at + other) % 2], consumer, list(GROUPS)[(at + other) % 3])
         for at, partition in enumerate(PARTITIONS)
@@ -58,7 +58,7 @@ def sample() -> list[Cell]:
 
 
 def plan_of(cell: Cell, seed: int) -> ClusterPlan:
-    """The plan of a cell for this seed, which decides what the cell leaves open."""
+    """The plan of a cell for this seed, which draws everything that the cell leaves open."""
     below = SeedChooser(seed).below
     replicas, nodes = GROUPS[cell.group]
     letters = LETTERS[:nodes]
@@ -72,7 +72,7 @@ def plan_of(cell: Cell, seed: int) -> ClusterPlan:
 
 
 def _rounds(below: Below, cell: Cell, queue: str, count: int, pause: int) -> Iterator[Action]:
-    """Rounds in which each client publishes, consumes and acknowledges; `pause` ms between two."""
+    """Rounds in which each client publishes, consumes and acknowledges, with `pause` ms between two."""
     for _ in range(count):
         for client in CLIENTS:
             yield Action(client, PUBLISHING, "publish", {"queue": queue, "count": 1 + below(4), "size": 20}, below(10))
@@ -90,10 +90,10 @@ def _rounds(below: Below, cell: Cell, queue: str, count: int, pause: int) -> Ite
 
 
 def _cuts(below: Below, partition: str, letters: str) -> Iterator[Action]:
-    """The actions by which the network falls apart, at one moment."""
+    """The actions that cut the network in this way, all at one moment."""
     count = len(letters)
     if partition == "majorities-ring":
-        # A node hears itself and the next ones, as many as make a majority.
+        # A node reaches itself and as many of the next nodes as make a majority.
         for at, letter in enumerate(letters):
             for further in range(count // 2 + 1, count):
                 yield Action(NET, 0, "mute", {"from": letters[(at + further) % count], "to": letter}, 0)

@@ -1,7 +1,7 @@
-"""Named cases of what happens to a cluster (CL-116, CL-118). `make bench BENCH=cases` runs each with 100 seeds.
+"""Named cases of what may happen to a cluster (CL-116, CL-118). `make bench BENCH=cases` runs each with 100 seeds.
 
-The specification names more cases than testdata/clusters has. For the others this file says which test or scenario has
-them.
+The specification names more cases than testdata/clusters has. This file says which test or scenario has each of the
+others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from warren.tests.simulation.cluster.cases import cases, plan_of
 SEEDS = range(1, 3)
 TESTS = Path(__file__).parent.parent.parent
 
-#: Where the cases are that need more than clients, machines, a network and policies, from the folder of all tests on.
+#: Where the cases are that need more than clients, machines, a network and policies; paths begin at the folder of all
+#: tests.
 ELSEWHERE = {
     # time and disks
     "clock_rates_apart": "cluster/membership/majority/test_lease.py::"
@@ -65,8 +66,8 @@ ELSEWHERE = {
 
 
 class Lines(logging.Handler):
-    """The texts of what is logged. It keeps no record, because an error in a record would keep processes of a node that
-    was killed alive, and with them the LMDB environments that the next run of the node opens.
+    """The texts of what is logged. It keeps no record, because an error in a record would keep the processes of a
+    killed node in memory, and with them open LMDB environments, which the node's next run must open.
     """
 
     def __init__(self):
@@ -79,7 +80,7 @@ class Lines(logging.Handler):
 
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_a_case_keeps_every_promise(case, monkeypatch):
-    """The cluster logs what the case is named after, with one of the seeds at least."""
+    """Every promise is kept, and with at least one of the seeds the log shows what the case is named after."""
     handler, logger = Lines(), logging.getLogger("warren")
     monkeypatch.setattr(logger, "handlers", [handler])
     monkeypatch.setattr(logger, "propagate", False)
@@ -110,7 +111,7 @@ def test_the_other_cases_are_where_this_file_says():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sac_failover(seed):
-    """The master of a queue with a single active consumer is lost: another consumer goes on, in the same order."""
+    """When the master of a queue with a single active consumer is lost, another consumer goes on, in the same order."""
     bodies = [b"%d" % number for number in range(40)]
     with Sim(seed, nodes=3) as sim:
         handled = []
@@ -136,8 +137,8 @@ def test_sac_failover(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_ttl_and_limits_in_failover(seed):
-    """The master of a queue with a limit and a message TTL is lost. Each message is in that queue, or has become a dead
-    letter because of one of them; no more are left than the limit allows.
+    """When the master of a queue with a limit and a message TTL is lost, each message is in the queue or has become a
+    dead letter for one of these reasons, and the queue has no more messages than the limit allows.
     """
     bodies = {b"%d" % number for number in range(30)}
     with Sim(seed, nodes=3) as sim:

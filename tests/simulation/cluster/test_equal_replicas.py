@@ -1,4 +1,4 @@
-"""A replica that has other messages than its master is found at the end of a schedule, while no client notices (I7)."""
+"""The end of a schedule finds a replica whose messages differ from its master's, even if no client notices (I7)."""
 
 import pytest
 
@@ -34,6 +34,8 @@ def test_a_replica_that_has_lost_a_message_is_found():
 
 
 def test_a_replica_that_has_not_started_yet_is_waited_for():
-    """The check itself failed, because it expected a process of each member of a ring."""
+    """The check waits for a replica whose process has not started yet. It once failed, because it expected a process of
+    each member of a ring.
+    """
     plan = draw_cluster_plan(SeedChooser(92_000_162).below, is_mirrored=True)
     assert run(92_000_162, plan).failure is None

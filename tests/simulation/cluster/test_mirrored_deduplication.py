@@ -1,4 +1,4 @@
-"""Publishers repeat what was not confirmed, and a mirrored queue that deduplicates has each message once (SP-31)."""
+"""Publishers repeat what was not confirmed, and a mirrored queue that deduplicates keeps each message once (SP-31)."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def check(seed, by_policy=False):
             sim.deduplicate("orders", 1_000)
         for number in range(3):
             publishers = [sim.publish("orders", BODIES, f"{number}.{node}", node=node) for node in (0, 1)]
-            # The publishers publish all at once.
+            # Both publishers send all their messages at once.
             assert sim.run_until(lambda each=publishers[0]: each.has_published), sim.story()
             sim.run(sim.world.delay(0.02))
             for each in publishers:
@@ -41,8 +41,8 @@ def check(seed, by_policy=False):
 
 
 def check_changes(seed):
-    """A policy widens, narrows, ends and begins the window while two publishers publish in rounds. The second one of a
-    round loses its connection when nobody changes the policy, and usually the master fails then.
+    """A policy widens, narrows, ends and begins the window while two publishers publish in rounds. When the policy does
+    not change in a round, its second publisher loses its connection, and usually the master fails then.
     """
     sim = Sim(seed, nodes=3)
     try:

@@ -1,4 +1,6 @@
-"""How conversations are read and played: their errors name file and line, and a hold must hold something."""
+"""How conversations are read and played: their errors name file and line, and a `hold` that holds nothing
+is an error.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,7 @@ def test_only_the_named_hold_is_released():
 
 @pytest.mark.parametrize("seed", [None, *range(10)])
 def test_what_a_sender_sends_after_a_held_message_waits_behind_it(seed):
-    """A hold delays, as a scheduler may, and keeps the order between two processes."""
+    """A hold delays a message as a scheduler may, and later messages from its sender to its receiver wait behind it."""
     text = (
         "node store=0 queues=orders\n\nalice/2 publish queue=orders count=1 size=20\n----\n\n"
         "hold publish from channel alice/2 to queue orders\n"
@@ -154,7 +156,9 @@ def test_what_a_sender_sends_after_a_held_message_waits_behind_it(seed):
     ],
 )
 def test_a_command_without_effect_fails(commands, complaint):
-    """If it passed, a conversation would pass for ever after a message in it was renamed."""
+    """A command without effect is an error. Otherwise a conversation would pass for ever after a message in it was
+    renamed.
+    """
     with pytest.raises(ConversationBroken) as caught:
         play("node store=0 queues=orders\n\n" + commands + END)
     assert str(caught.value).startswith(complaint)
@@ -173,7 +177,9 @@ def test_warren_simulate_plays_a_conversation(tmp_path):
 
 
 def test_warren_simulate_shows_the_order_in_which_something_else_follows(tmp_path):
-    """Two clients publish at once: which message is the first in the queue is left open."""
+    """`warren simulate` shows an order of a conversation in which something else follows: here two clients publish at
+    once, and it is open which message is the first in the queue.
+    """
     publish = "/2 publish queue=orders count=1 size=20\n"
     text = (
         f"node store=0 queues=orders\n\nalice{publish}----\n\nbob{publish}----\n\nalice{publish}bob{publish}----\n{END}"

@@ -1,10 +1,10 @@
-"""Conversations that once broke a promise, one for each bug that the simulation has found.
+"""Conversations in which the broker once broke a promise, one for each bug that the simulation has found.
 
-A file in tests/testdata/simulation/ has the bug as a comment and the conversation, which `warren.simulation` reads
-(`conversations.conversation`). With WARREN_WRITE_SCENARIOS=1 the test writes the reports of today into the files.
+A file in tests/testdata/simulation/ describes the bug in a comment, and has the conversation, which `warren.simulation`
+reads (`conversations.conversation`). With WARREN_WRITE_SCENARIOS=1 the test writes today's reports into the files.
 
-Each conversation must go the same way in every order that it leaves open. It is also run twice, the second time without
-access to the real world, and the traces of both runs, with every message and byte, must be the same.
+Each conversation must have the same result in every order that it leaves open. It is also run twice, the second time
+without access to the real world, and the traces of both runs, with every message and byte, must be equal.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def test_a_conversation_goes_the_same_way_in_every_order_that_it_leaves_open(fil
 
 
 def trace_of(schedule, play):
-    """The complete trace. The directory of LMDB's files has a new name in each run, which is replaced."""
+    """The complete trace. The name of the directory of LMDB's files is replaced, because each run has a new one."""
     play()
     root = schedule.node.disks.root if schedule.node.disks is not None else "no directory"
     return [repr(entry).replace(root, "ROOT") for entry in schedule.world.trace]
 
 
 def check_twice(make, monkeypatch):
-    """`make` returns a new schedule, and the function that runs it."""
+    """Run a schedule twice and compare the traces. `make` returns a new schedule, and the function that runs it."""
     (first, play_first), (second, play_second) = make(), make()
     expected = trace_of(first, play_first)
     with no_real_world(monkeypatch):

@@ -1,4 +1,4 @@
-"""Bugs of clusters that schedules of three nodes must find."""
+"""Bugs of clusters that schedules of three nodes must find. Each docstring says what the bug does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ cluster_bug = CLUSTER_MUTANTS.bug
 
 @cluster_bug("cluster: which changes are in force")
 def in_force_when_committed(applied: Any, self: Any, leading: Any) -> int:
-    """A change counts as in force when it is committed, and other nodes may not have applied it."""
+    """A change counts as in force when it is committed, although other nodes may not have applied it."""
     return int(self.raft.log.committed)
 
 
@@ -34,7 +34,7 @@ def served_without_lease(needs_lease: Any, self: Any) -> bool:
 
 @cluster_bug("consensus: what waits for the disk")
 def append_answered_before_it_is_on_disk(promise: Any, self: Any, message: Any) -> None:
-    """A member answers for entries that a crash takes from it."""
+    """A member answers that it has entries which are not on its disk, so a crash takes them from it."""
     if isinstance(message, AppendAnswer):
         self._messages.append(message)
     else:
@@ -55,7 +55,7 @@ def one_commits(reached_by_majority: Any, self: Any, value: Any) -> int:
 
 @cluster_bug("consensus: which log is more complete")
 def any_log_wins(is_behind: Any, self: Any, index: int, term: int) -> bool:
-    """A voter does not compare logs."""
+    """A voter votes for any candidate, without comparing the logs."""
     return True
 
 
@@ -73,11 +73,11 @@ def declared_down_at_once(has_ended: Any, self: Any, node: str, now: float) -> b
 
 @cluster_bug("pause: what a node does without a lease")
 def never_begins_anew(step: Any, self: Any, now: float, has_lease: bool, is_declared_down: bool) -> Any:
-    """A node that was declared down goes on instead of beginning another run."""
+    """A node that was declared down goes on instead of beginning a new run."""
     action = step(self, now, has_lease, False)
     return None if action is PauseAction.RESTART else action
 
 
-#: Bugs of a single node that schedules of clusters find too.
+#: Bugs of single nodes that schedules of clusters find, too.
 SHARED = ("confirm_before_sync", "lost_requeue", "redelivered_flag_lost")
 CLUSTER_MUTANTS.update((name, MUTANTS[name]) for name in SHARED)

@@ -1,4 +1,6 @@
-"""Bugs of queues that keep a message once, which `test_deduplication` and `test_mirrored_deduplication` must find."""
+"""Bugs of deduplicating queues that `test_deduplication` and `test_mirrored_deduplication` must find. Each docstring
+says what the bug does.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ MIRRORED_DEDUPLICATION_MUTANTS = Bugs()
 
 @DEDUPLICATION_MUTANTS.bug("which publishes a queue drops because it has had them")
 def duplicates_kept(drop: Any, self: Any, arrival: Any) -> None:
-    """A queue drops nothing."""
+    """A queue drops no duplicate."""
 
 
 @DEDUPLICATION_MUTANTS.bug("which publishes a queue remembers after a crash")
 def publishes_forgotten_in_a_crash(record: Any, self: Any, first: int, digests: Any) -> None:
-    """The journal gets no record of what the queue has accepted."""
+    """The journal gets no record of which messages the queue has accepted."""
 
 
 @MIRRORED_DEDUPLICATION_MUTANTS.bug("which publishes a mirror remembers")
 def mirrors_remember_nothing(remember: Any, self: Any, first: int, digests: Any, is_persistent: bool) -> None:
-    """A mirror takes the messages and not their digests."""
+    """A mirror stores the messages and not their digests."""

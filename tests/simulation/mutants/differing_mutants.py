@@ -1,4 +1,6 @@
-"""Bugs of runs whose messages differ in properties, routing keys or destinations, which the simulation must find."""
+"""Bugs of runs whose messages differ in properties, routing keys or destinations, which the simulation must find. Each
+docstring says what the bug does.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,9 @@ def priority_overlooked(fate: Any, props: bytes) -> Any:
 
 @bug("which values of deciding properties match a header pattern", "after how many headers a pattern is made")
 def pattern_of_any_priority(original: Any, *value: bytes) -> bytes | int:
-    """A header pattern allows other priorities.
+    """A header pattern allows any priority.
 
-    Patterns are compiled from the first message on, since schedules have few messages.
+    Patterns are compiled from the first message on here, since schedules have few messages.
     """
     if not value:
         return 1

@@ -21,7 +21,9 @@ def given_up_too_late(returned: Any, self: Any, tags: Any) -> Any:
 
 @bug("which lives of a queue survive a crash")
 def gap_forgotten(lives: Any, self: Any, *record: Any) -> int:
-    """The journal gets no record of a new life of a queue, so the next crash forgets the gap in its numbers."""
+    """The journal gets no record that a queue has begun a new life, so the next crash forgets the gap in
+    its numbers.
+    """
     return int(self.position)
 
 
@@ -33,7 +35,7 @@ def returns_forgotten_in_a_crash(returned: Any, self: Any, *record: Any) -> int:
 
 @bug("what becomes of a publish that is refused")
 def refused_without_dead_letter(refuse: Any, self: Any, arrival: Any) -> None:
-    """A full queue with overflow reject-publish-dlx refuses a publish, and makes no dead letter of it."""
+    """A full queue with the overflow reject-publish-dlx refuses a publish and makes no dead letter of it."""
     limit = self._length_limit
     dead_letters_refused, limit.dead_letters_refused = limit.dead_letters_refused, False
     refuse(self, arrival)
@@ -42,7 +44,7 @@ def refused_without_dead_letter(refuse: Any, self: Any, arrival: Any) -> None:
 
 @bug("whether an argument or a policy decides")
 def policy_widens_limits(queue_settings: Any, arguments: Any, *policy: Any) -> Any:
-    """The limits of a policy count, even if those of the queue itself are narrower."""
+    """The limits of a policy apply even if those of the queue itself are smaller."""
     settings = queue_settings(arguments, *policy)
     alone = queue_settings(type(arguments)(), *policy)
     wider = {field.name: getattr(alone, field.name) for field in fields(alone) if field.name.startswith("max_length")}

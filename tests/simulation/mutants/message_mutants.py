@@ -1,7 +1,8 @@
-"""Bugs of messages and acknowledgements that the simulation must find; `more_mutants` has others.
+"""Bugs of messages and acknowledgements that the simulation must find; `more_mutants` has others. Each docstring says
+what the bug does.
 
-A broker could have each of them, and no quiet test shows it: it takes a requeue, a crash, or a channel that ends at the
-wrong moment.
+A broker could have each of them without failing a quiet test: it shows only with a requeue, a crash, or a channel that
+ends at the wrong moment.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def confirm_before_sync(drain: Any, self: Any) -> Any:
 
 @bug("how much credit a grant is")
 def credit_leak(bump: Any, self: Any, peer: Any, n: int) -> None:
-    """The grant that ends a block is one too small."""
+    """The grant that ends a block is too small by one."""
     bump(self, peer, n - (peer in self.credit_blocked))
 
 
@@ -67,12 +68,12 @@ def redelivered_flag_lost(deliver: Any, self: Any, *arguments: Any) -> None:
 
 @bug("which deliveries can no longer be settled")
 def ack_to_the_next_process(disown: Any, self: Any, queue_id: str) -> None:
-    """A channel settles deliveries of a crashed queue with the queue's next process, whose numbers begin anew."""
+    """A channel settles deliveries of a crashed queue at the queue's next process, which numbers from 0 again."""
 
 
 @bug("the order of messages that are read from the disk")
 def recovered_out_of_order(live: Any, *arguments: Any) -> Any:
-    """The first two runs of a slice that is read from the disk change places."""
+    """The first two runs of a slice that is read from the disk are exchanged."""
     runs = live(*arguments)
     return runs[1::-1] + runs[2:]
 
@@ -86,7 +87,7 @@ def requeued_to_the_tail(insert: Any, self: Any, returned: Any) -> None:
 
 @bug("how many messages a consumer can take")
 def prefetch_overrun(capacity: Any, self: Any) -> int:
-    """A consumer with a prefetch of two or more gets one message too many."""
+    """A consumer with a prefetch of two or more gets one message more than that."""
     return int(capacity(self)) + (self.prefetch > 1 and self.unacked == self.prefetch)
 
 
@@ -110,6 +111,6 @@ def ack_lost_in_the_journal(ack: Any, self: Any, queue: int, spans: Any) -> int:
 
 @bug("which confirms are sent")
 def confirmed_twice(flush: Any, self: Any) -> Any:
-    """Confirms that came out of order are sent a second time."""
+    """Confirms that came out of order are sent again."""
     acks, nacks = flush(self)
     return acks + acks[1:], nacks

@@ -1,4 +1,6 @@
-"""Bugs of expiry, dead letters, files and connections that end, which the simulation must find."""
+"""Bugs of expiry, dead letters, files and connections that end, which the simulation must find. Each docstring says
+what the bug does.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def dead_letters_reversed(publish: Any, self: Any, reason: str, messages: Any) -
 
 @bug("whether a new consumer becomes the single active one")
 def two_single_active_consumers(is_activated: Any, self: Any) -> bool:
-    """The second consumer becomes active, though the first has not left."""
+    """The second consumer becomes active although the first has not left."""
     return is_activated(self) or len(self) == 2
 
 
@@ -36,14 +38,16 @@ def return_omitted(give_back: Any, self: Any, publication: Any, content: Any) ->
 
 @bug("where a moved body is")
 def body_misplaced_in_garbage_collection(next_offset: Any, self: Any) -> int:
-    """When two files are combined, each body but the first is recorded at the place of the one before it."""
+    """When two files are combined, the index records each body but the first at the place of the previous one."""
     before = [move.offset for move in self.moves if move.offset is not None]
     return before[-1] if before else int(next_offset(self))
 
 
 @bug("which dead letters a queue records as taken")
 def dead_letter_taken_without_record(take_over: Any, self: Any, *taken: Any) -> int:
-    """The record of a target's message lacks that it was in transit: after a crash it comes again."""
+    """The record with which a target accepts a dead letter does not say that it was in transit, so a crash brings it
+    again.
+    """
     return int(self.position)
 
 
@@ -55,13 +59,13 @@ async def flushed_before_it_is_written(flush_synced: Any, self: Any) -> bool:
 
 @bug("which messages of a run a block has")
 def block_without_the_last(add: Any, self: Any, run: Any) -> None:
-    """A block leaves out the last message of a run of several."""
+    """A block reader's block leaves out the last message of a run of several."""
     add(self, run.part(0, len(run.contents) - 1) if len(run.contents) > 1 else run)
 
 
 @bug("whether a silent client is dead")
 def silent_peer_kept(step: Any, self: Any, received: int) -> bool:
-    """Missed heartbeats do not end a connection."""
+    """A connection does not end when heartbeats are missed."""
     return False
 
 
@@ -106,13 +110,15 @@ def bytes_miscounted(settle: Any, self: Any, run: Any, piece: slice, count: int)
 
 @bug("which deliveries a group returns to their member")
 def message_kept_by_a_group(without_taker: Any, self: Any, tags: Any) -> Any:
-    """What a member delivers for a consumer that has left meanwhile is neither given to another one nor returned."""
+    """A message that a member delivers for a consumer which has left meanwhile is neither given to another consumer nor
+    returned.
+    """
     return ()
 
 
 @bug("where the settlement of a group's delivery goes")
 def settlement_of_a_group_cut_short(take: Any, self: Any, tags: Any) -> Any:
-    """Of several messages that are settled together, the member is told of all but the last one."""
+    """When several messages are settled together, the member gets all of them but the last."""
     found = take(self, tags)
     for of_member in found.values():
         if len(of_member) > 1:

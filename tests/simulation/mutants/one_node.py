@@ -1,4 +1,4 @@
-"""`MUTANTS`: the bugs that schedules of one node find. The other modules of this folder add them."""
+"""`MUTANTS`: the bugs that schedules of one node must find. The other modules of this folder add them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Bugs of bodies that several queues share, which the schedules of `test_shared_bodies` must find."""
+"""Bugs of bodies that several queues share, which the schedules of `test_shared_bodies` must find. Each docstring says
+what the bug does.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ SHARED_BODY_MUTANTS = Bugs()
 
 @SHARED_BODY_MUTANTS.bug("which references a message store counts")
 def one_write_is_enough(write: Any, self: Any, client: str, messages: Any) -> None:
-    """A store does not count the second queue's reference."""
+    """A store does not count the reference of the second queue."""
     known = [message_id for message_id, _ in messages if self.contains(message_id)]
     write(self, client, messages)
     self.remove(client, known)
@@ -32,7 +34,7 @@ def forgets_to_remove(remove: Any, self: Any, message_ids: Any) -> None:
 
 @SHARED_BODY_MUTANTS.bug("which ids shared bodies get")
 def the_same_id_again(take: Any, self: Any, *arguments: Any) -> int:
-    """Every channel gives the same ids."""
+    """All channels give the same ids to bodies."""
     first = int(take(self, *arguments))
-    # The random bits above the counter are what tells the ids of two channels apart.
+    # Ids of two channels differ only in the random bits above the counter.
     return first and 1 << 63 | first % (1 << 32)

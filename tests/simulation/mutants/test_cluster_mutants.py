@@ -1,4 +1,4 @@
-"""Each bug that is planted into clusters is found. docs/internals/simulation.md lists the bugs."""
+"""Schedules find each bug that is planted into clusters; docs/internals/simulation.md lists the bugs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from warren.simulation.cluster.schedule import run
 from .cluster_mutants import CLUSTER_MUTANTS
 from .mirror_mutants import MIRROR_MUTANTS
 
-#: Schedules within which a bug must be found.
+#: How many schedules a search runs at most to find a bug.
 MOST = 2_000
-#: The first seed for bugs that lower seeds do not find; skipping those saves time.
+#: The first seed of the search for a bug that needs many schedules; lower seeds do not find it, and take time.
 FIRST = {
     "all_that_is_asked_for_was_taken": 1,
     "any_log_wins": 75,

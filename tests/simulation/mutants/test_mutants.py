@@ -1,4 +1,4 @@
-"""Each planted bug is found and shrinks to a short story. docs/internals/simulation.md lists the bugs."""
+"""Schedules find each planted bug, and its story shrinks to few lines; docs/internals/simulation.md lists the bugs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from warren.tests.planting import replaced
 from . import deduplication_mutants, shared_body_mutants
 from .message_mutants import MUTANTS
 
-#: Schedules within which a bug must be found, counted from its first seed.
+#: How many schedules a search runs at most to find a bug, from its first seed on.
 MOST = 10_000
-#: Most lines of the shrunk story.
+#: How many lines a shrunk story may have.
 LINES = 30
-#: Longer stories: a run must have messages for several queues, each of which is declared and bound, or two files of the
-#: message store must have enough garbage to be combined, or several messages must be on their way at once, or the story
-#: takes seconds to become as short as others.
+#: Bugs whose stories may be longer: a run must have messages for several queues, each of which is declared and bound,
+#: or two files of the message store must have enough garbage to be combined, or several messages must be in flight at
+#: once, or the story would take seconds to shrink as far as others.
 LONGER = {
     "ack_lost_in_the_journal": 40,
     "body_misplaced_in_garbage_collection": 60,
@@ -34,8 +34,8 @@ LONGER = {
     "range_off_by_one": 50,
     "returns_forgotten_in_a_crash": 50,
 }
-#: The first seed for bugs that lower seeds do not find, which saves time, or find with stories that stay long or take
-#: many runs to become short.
+#: The first seed of the search for a bug. Lower seeds do not find it, or find it with a story that stays long or takes
+#: many runs to shrink.
 FIRST = {
     "ack_lost_in_the_journal": 580,
     "ack_to_the_next_process": 2_800,
@@ -67,12 +67,12 @@ FIRST = {
     "silent_peer_kept": 491,
     "two_single_active_consumers": 670,
 }
-#: Runs within which a story must become short.
+#: How many runs a story may take to shrink.
 RUNS = 250
 
 
-#: The seams of what a simulated node runs. Those of `cluster/` have bugs of their own, in tests/cluster, and decisions
-#: that only the nodes of a cluster make are those of `cluster_mutants`. Those of replicas have bugs in tests/mirror.
+#: The seams in code that a simulated node runs. Those of `cluster/` have their bugs in tests/cluster, those of replicas
+#: in tests/mirror, and decisions that only nodes of a cluster make in `cluster_mutants`.
 OF_ONE_NODE = {
     decision
     for decision, functions in SEAMS.items()
@@ -81,11 +81,11 @@ OF_ONE_NODE = {
 
 
 class ShortEnough(Exception):
-    """A run failed as the first one did, and its story is short; carries that run's outcome."""
+    """Raised when a run fails as the first one did and its story is short enough; carries the run's outcome."""
 
 
 def shrunk(found, limit):
-    """The first failure with a story of fewer lines than `limit` on the way of `shrink`, which ends there.
+    """The first failure during `shrink` whose story has fewer lines than `limit`, at which shrinking ends.
 
     To shrink every story to its end would take more time than all other tests of the simulation together.
     """
@@ -138,7 +138,7 @@ def test_a_bug_that_takes_other_arguments_than_its_seam_names_it():
 
 @pytest.mark.parametrize("decision", sorted(OF_ONE_NODE))
 def test_a_seam_is_replaced_wherever_its_function_is_known(decision):
-    """The bug must be called instead of the function by every module that imported it, and by a class's handlers."""
+    """A bug replaces its function in every module that has imported it, and in the handlers of a class."""
     functions = SEAMS[decision]
 
     def known(to):
@@ -158,7 +158,9 @@ def test_a_seam_is_replaced_wherever_its_function_is_known(decision):
 
 
 def test_bugs_that_are_switched_off_leave_no_trace():
-    """All at once; if one has left something, each is tried alone to name it."""
+    """When all bugs were switched off, no seam is replaced any more. If one is, each bug is tried alone, to name the
+    one at fault.
+    """
     before = run(1).story
     for bug in MUTANTS.values():
         with bug():
