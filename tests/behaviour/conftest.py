@@ -1,8 +1,8 @@
 """The broker under test, and clients for it.
 
 All modules share one embedded broker. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the tests run against the
-broker at that URL instead. Against RabbitMQ they show that RabbitMQ behaves as the tests require. Tests that need the
-processes or the settings of an embedded broker are skipped then.
+broker at that URL instead. Run against RabbitMQ, they show that RabbitMQ behaves as the tests require. Tests that need
+the processes or the settings of an embedded broker are then skipped.
 """
 
 import itertools

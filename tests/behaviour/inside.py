@@ -15,7 +15,7 @@ from warren.actors.queue.process import Queue
 from warren.routing.table import RoutingTable
 from warren.tests.behaviour.wire import Client
 
-#: Seconds that a change may take on a busy machine.
+#: Seconds that a test waits for a change, because a busy machine may be slow.
 PATIENCE = 60.0
 
 
@@ -61,7 +61,7 @@ class Inside:
         then()
 
     def node(self) -> NodeSupervisor:
-        """The process that has started all others."""
+        """The process that starts all others."""
         return self._actors(NodeSupervisor)[0]
 
     def _actors(self, kind: type[Any]) -> list[Any]:
@@ -80,7 +80,7 @@ class Inside:
         self._base.enqueue(queue.myAddress, queue.myAddress, ("publish", "nobody", None))
 
     def crash_for_good(self, name: str) -> None:
-        """Crash the queue until its supervisor no longer restarts it."""
+        """Crash the queue until its supervisor restarts it no more."""
         while self.call(lambda: self.routing_state(name)) == "running":
             self.call(lambda: self._crash(name))
             self.broker.wait_idle()
@@ -104,7 +104,7 @@ class Inside:
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
-        """The queue's process handles the publishes that arrive inside only afterwards."""
+        """While inside, the queue's process leaves publishes in its mailbox; it handles them afterwards."""
         held: list[tuple[Any, ...]] = []
         self._handle_instead(
             name,
@@ -116,7 +116,7 @@ class Inside:
 
     @contextmanager
     def ignoring(self, name: str) -> Iterator[None]:
-        """The queue's process ignores all messages inside."""
+        """While inside, the queue's process ignores all messages."""
         self._handle_instead(name, dict.fromkeys(Queue._handlers, lambda *_: None))
         yield
         self._handle_instead(name, {})

@@ -1,4 +1,4 @@
-"""A plain model of two queues and their channels, as clients see them, to compare a broker with.
+"""A simple model of two queues and their channels, as clients see them, with which a broker is compared.
 
 A test reports to the model each operation when it sends it, and each frame when it arrives. The model does not predict
 which consumer gets a message. It checks that the consumer may get it, and which messages may be left when nothing
@@ -33,7 +33,7 @@ class Held:
     queue: str
     number: int
     consumer: Consumer | None  # None for basic.get
-    counts: bool = True  # whether it counts towards the limit of the channel
+    counts: bool = True  # whether it counts in the limit of the channel
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Worker:
     consumers: dict[str, Consumer] = field(default_factory=dict)
     cancelling: dict[str, Consumer] = field(default_factory=dict)
     held: dict[int, Held] = field(default_factory=dict)
-    #: Unanswered gets: queue, no_ack, whether the channel had a limit.
+    #: Unanswered gets, each as queue, no_ack, and whether the channel had a limit.
     gets: list[tuple[str, bool, bool]] = field(default_factory=list)
 
     def volume(self) -> int:

@@ -1,4 +1,4 @@
-"""A client that sends every method as written and lets tests inspect every frame that arrives, in order.
+"""A client that sends every method as written, and lets tests inspect every frame that arrives, in order.
 
 It uses warren's own codec, which `tests/wire` compares with an independent one. It sends at once, and keeps what
 arrives by channel until a test asks for it. A wait fails after `timeout` seconds, by default `TIMEOUT`.
@@ -53,7 +53,7 @@ REPLIES: dict[type, tuple[type, ...]] = {
 
 
 class Event(NamedTuple):
-    """A method that arrived, with its content if it has one."""
+    """A method that has arrived, with its content if it has one."""
 
     method: Any
     properties: Properties | None = None
@@ -69,7 +69,7 @@ class Event(NamedTuple):
 
 
 class Refused(Exception):
-    """The broker sent channel.close or connection.close."""
+    """Raised when the broker has sent channel.close or connection.close."""
 
     def __init__(self, close: Any) -> None:
         super().__init__(f"{close.reply_code} {close.reply_text}")
@@ -135,7 +135,7 @@ class Client:
             self._write(data)
 
     def _write(self, data: bytes) -> None:
-        # `receive` may have left a time limit in which a broker that is busy reads nothing.
+        # `receive` may have left a time limit that is too short for a busy broker.
         self.socket.settimeout(self.timeout)
         self.socket.sendall(data)
 
@@ -249,7 +249,7 @@ class Channel:
     def refuses(
         self, code: int, text: str, method: Any = None, body: bytes | None = None, properties: bytes = b"\0\0"
     ) -> None:
-        """Send `method` and check that the broker refuses it with this code and text and the ids of the method."""
+        """Send `method`, and assert that the broker refuses it with this code and text and the ids of the method."""
         if method is not None:
             self.send(method, body, properties)
         try:
@@ -367,8 +367,8 @@ class Channel:
         return [event.body for event in self.deliveries(count)]
 
     def quiet(self, queue: str) -> bool:
-        """Whether no unexpected delivery has arrived once `queue` has handled all that was sent to it."""
-        # Deliveries that the queue is preparing at the first request are sent before the second answer.
+        """Whether no unexpected delivery has come when `queue` has handled all that was sent to it."""
+        # Deliveries that the queue prepares at the first request are sent before the answer to the second one.
         for _ in range(2):
             self.ready(queue)
         return not any(isinstance(event.method, m.BasicDeliver) for event in self.pending)
@@ -399,7 +399,7 @@ class Channel:
         self.call(m.ConfirmSelect())
 
     def confirms(self, first: int, last: int) -> tuple[list[int], list[int]]:
-        """Wait until the publishes first to last are settled, each once; return the acked and the nacked ones."""
+        """Wait until the publishes first to last are answered, each once; return the acked and the nacked ones."""
         waiting = set(range(first, last + 1))
         acked: list[int] = []
         nacked: list[int] = []

@@ -1,6 +1,6 @@
 """Checks of basic.*, confirm.*, tx.* and channel.*: their order, codes and texts (amqp-broker section 7).
 
-Also AB-52 to AB-61, AB-105 to AB-107, AB-118 and AB-119.
+They also cover AB-52 to AB-61, AB-105 to AB-107, AB-118 and AB-119.
 """
 
 import pytest
@@ -27,7 +27,9 @@ def test_absent_queue(channel, name, method):
 
 
 def test_consumer_tag_may_be_used_once(client, name):
-    """amqp-broker section 7: the tag is checked before the queue; another channel may use it (AB-119)."""
+    """The consumer tag is checked before the queue, and another channel may use the same tag (amqp-broker section 7,
+    AB-119).
+    """
     channel = client.channel()
     channel.queue(name)
     channel.consume(name, "t")
@@ -88,7 +90,7 @@ def test_nowait_consume_and_cancel(channel, name):
 
 
 def test_cancel_of_an_unknown_tag(channel):
-    """amqp-broker section 7: the answer is cancel-ok."""
+    """basic.cancel of an unknown tag is answered with cancel-ok (amqp-broker section 7)."""
     assert channel.call(m.BasicCancel("unknown")) == m.BasicCancelOk("unknown")
 
 
@@ -146,17 +148,19 @@ def publish_refused(channel, code, text, exchange="", **known):
 
 
 def test_immediate_is_not_implemented(channel, name):
-    """AB-105: this is checked before the exchange."""
+    """`immediate` is refused with 540, which is checked before the exchange (AB-105)."""
     channel.refuses(540, "immediate=true", m.BasicPublish(exchange=name, immediate=True), b"body")
 
 
 def test_publish_to_an_absent_exchange(channel, name):
-    """AB-105: this is checked before the user-id."""
+    """A publish to an absent exchange is refused with 404, which is checked before the user-id (AB-105)."""
     publish_refused(channel, 404, f"no exchange '{name}' in vhost '/'", name, user_id="nobody")
 
 
 def test_publish_to_an_internal_exchange(channel, name):
-    """AB-67: this is checked before the user-id; exchanges may route into an internal one."""
+    """A publish to an internal exchange is refused with 403, which is checked before the user-id. Other exchanges may
+    route into it (AB-67).
+    """
     channel.exchange(name, "fanout", internal=True)
     publish_refused(channel, 403, f"cannot publish to internal exchange '{name}' in vhost '/'", name, user_id="nobody")
 
@@ -169,7 +173,9 @@ def test_reply_to_is_found_before_user_id(channel):
 
 
 def test_user_id_must_be_the_users_own(channel, name):
-    """AB-106: this is checked before the expiration."""
+    """The user-id of a message must be the name of the user who publishes it, which is checked before the expiration
+    (AB-106).
+    """
     channel.queue(name)
     channel.publish("mine", name, user_id="guest")
     assert channel.get(name).properties.user_id == "guest"
@@ -194,7 +200,7 @@ def test_user_id_must_be_the_users_own(channel, name):
     ],
 )
 def test_expiration_must_be_a_number(channel, text, reason):
-    """AB-98: this is checked before CC."""
+    """An expiration that is no number, or out of range, is refused with 406, which is checked before CC (AB-98)."""
     publish_refused(channel, 406, f"invalid expiration '{text}': {reason}", expiration=text, headers={"CC": "x"})
 
 
@@ -207,7 +213,7 @@ def test_delivery_mode_is_1_or_2(channel):
     ("header", "value", "type"), [("CC", "x", "longstr"), ("BCC", 5, "signedint"), ("CC", None, "void")]
 )
 def test_cc_and_bcc_must_be_arrays(channel, header, value, type):
-    """AB-75: this is checked before the delivery mode."""
+    """CC and BCC must be arrays, which is checked before the delivery mode (AB-75)."""
     publish_refused(
         channel,
         406,
@@ -218,7 +224,7 @@ def test_cc_and_bcc_must_be_arrays(channel, header, value, type):
 
 
 def test_publish_failing_takes_no_confirm_number(client, name):
-    """AB-110: the publish that fails is not confirmed; those before it are."""
+    """The publish that fails is not confirmed and takes no number; those before it are confirmed (AB-110)."""
     channel = client.channel()
     channel.queue(name)
     channel.confirm()
@@ -312,7 +318,9 @@ def test_replies_come_in_the_order_of_the_methods(client, name):
 
 
 def test_messages_are_back_when_close_ok_comes(client, name):
-    """AB-53: the number may be used again."""
+    """When channel.close-ok comes, the channel's messages are back in the queue, and its number can be used again
+    (AB-53).
+    """
     channel = client.channel(5)
     channel.queue(name)
     for body in ("a", "b", "c"):
@@ -325,7 +333,9 @@ def test_messages_are_back_when_close_ok_comes(client, name):
 
 
 def test_number_is_free_after_a_channel_error(client, name):
-    """AB-54: everything else that was sent on that channel is discarded."""
+    """After a channel error, everything that was sent on that channel is discarded, and its number can be used again
+    (AB-54).
+    """
     channel = client.channel(6)
     channel.queue(name)
     with client.in_one_piece():
@@ -338,8 +348,9 @@ def test_number_is_free_after_a_channel_error(client, name):
 
 
 def test_crossing_close_is_answered(client, name):
-    """AB-54: the broker answers the client's close with close-ok, and the number is free when the client has
-    answered."""
+    """When both sides send channel.close, the broker answers the client's with close-ok, and the number is free when
+    the client has answered as well (AB-54).
+    """
     channel = client.channel(4)
     with client.in_one_piece():
         channel.send(m.BasicAck(77))
@@ -351,7 +362,9 @@ def test_crossing_close_is_answered(client, name):
 
 
 def test_unknown_table_letters_do_not_reach_the_queue(channel, name):
-    """AB-47: the type letters of header values are kept."""
+    """The type letters of header values are kept, and an unknown letter closes the connection before the message
+    reaches a queue (AB-47).
+    """
     channel.queue(name)
     headers = Table(
         [

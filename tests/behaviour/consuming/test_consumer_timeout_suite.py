@@ -20,7 +20,9 @@ def impatient(own_broker):
 
 
 def times_out(channel, name):
-    """The channel is closed without method ids, the message is back in the queue, and the connection stays open."""
+    """Assert that the broker closes the channel without method ids, requeues the message, and leaves the connection
+    open.
+    """
     channel.refuses(406, TEXT.format(channel.number))
     again = channel.client.channel()
     event = again.get(name)
@@ -39,7 +41,7 @@ def test_consumer_timeout(connect, impatient, name):
 
 
 def test_consumer_timeout_basic_get(connect, impatient, name):
-    """The same for basic.get."""
+    """An unacknowledged message of basic.get closes the channel after the timeout as well."""
     channel = connect(to=impatient).channel()
     channel.queue(name)
     channel.publish("msg", name)
@@ -48,7 +50,7 @@ def test_consumer_timeout_basic_get(connect, impatient, name):
 
 
 def test_consumer_timeout_no_basic_cancel_capability(connect, impatient, name):
-    """The same for a client without the capability for cancel notifications."""
+    """The channel is closed as well if its client lacks the capability for cancel notifications."""
     channel = connect(to=impatient, capabilities={**CAPABILITIES, "consumer_cancel_notify": False}).channel()
     channel.queue(name)
     channel.consume(name)
@@ -58,7 +60,9 @@ def test_consumer_timeout_no_basic_cancel_capability(connect, impatient, name):
 
 
 def test_acknowledging_in_time_keeps_the_channel(connect, own_broker, impatient, name):
-    """AB-139: the oldest delivery counts, no-ack deliveries do not. The expiry of a queue serves as the clock."""
+    """The timeout counts from the oldest unacknowledged delivery, and deliveries without acknowledgement do not count
+    (AB-139). The expiry of a queue serves as the clock.
+    """
     client = connect(to=impatient)
     channel, clock = client.channel(), client.channel()
     channel.queue(name)

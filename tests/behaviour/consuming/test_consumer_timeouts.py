@@ -1,4 +1,4 @@
-"""How long a delivery may stay unacknowledged, as its consumer and its queue say (AB-139)."""
+"""How long a delivery may stay unacknowledged if its consumer or its queue has a timeout of its own (AB-139)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG = 600_000
 
 @pytest.fixture
 def patient(own_broker):
-    """A broker that waits for ten minutes unless a consumer or a queue says otherwise."""
+    """A broker whose timeout is ten minutes, unless a consumer or a queue has another one."""
     return own_broker(consumer_timeout=LONG, channel_tick_interval=20)
 
 
@@ -76,7 +76,9 @@ def test_the_smaller_one_of_consumer_and_queue_counts(connect, patient, name):
 
 @pytest.mark.parametrize("longer", [LONG, 0])
 def test_a_long_task_gets_more_time_than_others_on_the_same_channel(connect, own_broker, name, longer):
-    """The queue of long tasks is not subject to the node's timeout; 0 is no limit. What is behind its delivery is."""
+    """A delivery from a queue with a longer timeout, or with 0, which is none, does not end at the node's timeout.
+    Later deliveries on the same channel do.
+    """
     patient = own_broker(consumer_timeout=TIMEOUT, channel_tick_interval=20)
     client = connect(to=patient.url)
     channel = client.channel()
@@ -93,7 +95,9 @@ def test_a_queue_may_have_a_timeout_on_a_node_without_one(connect, own_broker, n
 
 
 def test_the_timeout_of_a_consumer_ends_with_it(connect, own_broker, name):
-    """The first check comes 1.5 s after the delivery, when the consumer is gone."""
+    """A consumer's own timeout ends with the consumer. The first check comes 1.5 s after the delivery, when the
+    consumer is gone.
+    """
     client = connect(to=own_broker(consumer_timeout=LONG, channel_tick_interval=1500).url)
     channel = client.channel()
     channel.queue(name)
@@ -105,7 +109,7 @@ def test_the_timeout_of_a_consumer_ends_with_it(connect, own_broker, name):
 
 
 def test_an_overdue_delivery_is_found_behind_many_others(connect, own_broker, name):
-    """They are looked at in several turns."""
+    """An overdue delivery is found behind many others, which are checked in several turns."""
     patient = own_broker(consumer_timeout=LONG, channel_tick_interval=20, turn_messages=2)
     channel = connect(to=patient.url).channel()
     channel.queue(f"{name}-long", {"x-consumer-timeout": 0})

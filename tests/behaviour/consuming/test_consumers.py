@@ -111,7 +111,7 @@ def test_round_robin_within_a_priority(channel, name, turns):
 
 
 def test_exclusive_consumer(client, name):
-    """AB-121: an exclusive consumer must be the first and stays the only one; basic.get is possible beside it."""
+    """An exclusive consumer must be the first and stays the only one; basic.get is possible beside it (AB-121)."""
     text = f"queue '{name}' in vhost '/' in exclusive use"
     channel = client.channel()
     channel.queue(name)
@@ -146,7 +146,9 @@ def test_no_delivery_after_cancel_ok(channel, name):
 
 @pytest.mark.parametrize("before", ["ack", "publish"])
 def test_what_is_sent_before_a_cancel_is_done_before_it(channel, name, before):
-    """An ack or a publish in front of basic.cancel in one write: the consumer gets one more message, then cancel-ok."""
+    """Of an ack or publish and a basic.cancel in one write, the ack or publish takes effect first: the consumer gets
+    one more message, and then cancel-ok.
+    """
     channel.queue(name)
     channel.qos(1)
     if before == "ack":
@@ -165,7 +167,9 @@ def test_what_is_sent_before_a_cancel_is_done_before_it(channel, name, before):
 
 @pytest.mark.parametrize("method", [m.BasicGet(), m.QueuePurge()], ids=["get", "purge"])
 def test_what_is_sent_before_a_get_or_purge_is_done_before_it(channel, name, method):
-    """The consumer has room after its ack, so the next message is the consumer's."""
+    """An ack that is sent before a get or a purge takes effect first: the consumer has room then, so it gets the next
+    message.
+    """
     channel.queue(name)
     channel.qos(1)
     channel.fill(name, "1", "2", "3")
@@ -194,7 +198,9 @@ DROPPING = [
 def test_what_would_be_dropped_reaches_a_consumer_that_can_take_it(
     client, channel, name, arguments, properties, modes, is_persistent
 ):
-    """AB-96, AB-100: a delivery is tried before anything is dropped, whether all consumers acknowledge or only some."""
+    """Before a message is dropped, its delivery is tried, whether all consumers acknowledge or only some (AB-96,
+    AB-100).
+    """
     channel.queue(name, arguments, durable=is_persistent)
     for number, no_ack in enumerate(modes):
         channel.consume(name, str(number), no_ack=no_ack)
@@ -217,7 +223,9 @@ def test_what_would_be_dropped_reaches_a_consumer_that_can_take_it(
 def test_what_would_be_dropped_is_delivered_as_far_as_the_limit_of_the_channel_allows(
     client, channel, name, arguments, properties, consumers, limit
 ):
-    """AB-96, AB-100, AB-127: the channel grants what its limit leaves before anything is dropped."""
+    """Before messages are dropped, the channel grants as many deliveries as its limit leaves (AB-96,
+    AB-100, AB-127).
+    """
     channel.queue(name, arguments)
     channel.qos(limit, global_=True)
     for number in range(consumers):
@@ -232,14 +240,16 @@ def test_what_would_be_dropped_is_delivered_as_far_as_the_limit_of_the_channel_a
     assert channel.quiet(name)
     for event in events:
         channel.ack(event.tag)
-    channel.qos(limit, global_=True)  # the acks are handled
+    channel.qos(limit, global_=True)  # the answer to basic.qos shows that the acks are handled
     other.publish("again", name, **properties)
     assert channel.delivery().body in (b"again", b"5")
 
 
 @pytest.mark.parametrize("end", ["cancel", "close", "unlimited"])
 def test_a_queue_goes_on_when_a_channel_ends_that_it_has_asked(client, channel, name, end):
-    """A publish and the end of the channel whose limit counts, in one write."""
+    """A queue goes on when a channel ends that it has asked for a grant; a publish and the end of that channel are sent
+    in one write.
+    """
     channel.queue(name, {"x-message-ttl": 0})
     channel.qos(1, global_=True)
     channel.consume(name, "c")
@@ -282,7 +292,7 @@ def test_cancelled_consumer_leaves_the_rest_to_others(channel, name):
 
 
 def test_deliveries_carry_exchange_and_key_of_the_publish(channel, name):
-    """AB-131: a delivery shows the first routing key only."""
+    """A delivery has the exchange of the publish, and of several routing keys the first (AB-131)."""
     channel.queue(name)
     channel.bind(name, "amq.topic", f"{name}.#")
     channel.consume(name, "t")
@@ -292,7 +302,7 @@ def test_deliveries_carry_exchange_and_key_of_the_publish(channel, name):
 
 @pytest.mark.parametrize("frame_max", [4096, 131_072])
 def test_bodies_are_cut_to_the_consumers_frame_max(connect, name, frame_max):
-    """AB-44: the consumer's frame_max counts, not the publisher's."""
+    """Bodies are cut into frames by the consumer's frame_max, not the publisher's (AB-44)."""
     publisher = connect(frame_max=131_072).channel()
     publisher.queue(name)
     consumer = connect(frame_max=frame_max).channel(3)

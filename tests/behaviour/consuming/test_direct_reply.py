@@ -25,7 +25,7 @@ def asked(channel, server, name):
 
 
 def test_request_and_reply_across_connections(channel, server, asked):
-    """AB-141, AB-142: a reply shows the next delivery tag and does not use it up."""
+    """A reply has the next delivery tag of its channel and does not use it up (AB-141, AB-142)."""
     assert asked.startswith(REPLY_TO + ".") and len(asked) < 200
     server.publish("one", asked)
     server.publish(b"x" * 200_000, asked, correlation_id="c")
@@ -46,14 +46,14 @@ def test_reply_name_stays_the_same(channel, server, asked, name):
 
 
 def test_other_reply_to_values_are_left_alone(channel, server, name):
-    """AB-141: only exactly this reply-to is replaced."""
+    """A reply-to is replaced only if it is exactly `amq.rabbitmq.reply-to` (AB-141)."""
     for text in ("amq.rabbitmq.reply-to.mine", "amq.rabbitmq.reply-t", "queue"):
         channel.publish("request", name, reply_to=text)
         assert server.delivery().properties.reply_to == text
 
 
 def test_a_reply_is_not_routed(channel, server, asked):
-    """AB-142: a mandatory reply is delivered and returned as well."""
+    """A mandatory reply is delivered and returned as well, because it is not routed to a queue (AB-142)."""
     server.publish("reply", asked, mandatory=True)
     assert channel.delivery().body == b"reply"
     assert server.wait().method == m.BasicReturn(312, "NO_ROUTE", "", asked)
@@ -82,8 +82,9 @@ def test_only_the_default_exchange_replies(channel, server, asked):
 
 
 def test_wrong_keys_vanish(channel, server, asked, broker):
-    """AB-142: a key with another last letter reaches nobody. In warren neither does a name without a key, which closes
-    the publishing channel in RabbitMQ 3.10."""
+    """A key with a changed last letter reaches no consumer. In warren neither does a name without a key, which closes
+    the publishing channel in RabbitMQ 3.10 (AB-142).
+    """
     wrong = [asked[:-1] + ("A" if asked[-1] != "A" else "B")]
     if broker:
         wrong += [asked[:-4], REPLY_TO + ".", REPLY_TO + ".x", REPLY_TO + ".x.y", asked.replace(".", "")]
@@ -105,7 +106,7 @@ def test_replies_vanish_with_their_channel(channel, server, asked, connect):
 
 
 def test_cancelling_ends_it(channel, server, asked, name):
-    """AB-143: the channel may consume replies again, with the same consumer tag or another."""
+    """After its cancel the channel may consume replies again, with the same consumer tag or another (AB-143)."""
     channel.cancel("replies")
     server.publish("lost", asked)
     server.ready(name)
@@ -128,7 +129,7 @@ def test_one_consumer_per_channel(channel):
 
 
 def test_its_tag_is_taken(channel, name):
-    """amqp-broker section 7: its tag counts like that of any other consumer."""
+    """The consumer tag of a reply consumer is taken, like that of any other (amqp-broker section 7)."""
     channel.queue(name)
     channel.consume(name, "t")
     channel.refuses(

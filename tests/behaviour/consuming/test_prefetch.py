@@ -16,7 +16,7 @@ def full(channel, name):
 
 
 def got(channel, *queues):
-    """The deliveries that have come, counted by consumer, when the queues have no more to do."""
+    """The number of deliveries to each consumer after the queues have nothing more to deliver."""
     for queue in queues:
         channel.quiet(queue)
     counts = {}
@@ -51,7 +51,7 @@ def test_limit_of_each_consumer(channel, full):
 
 
 def test_requeue_makes_room(channel, name):
-    """AB-129: the message may come back to the same consumer."""
+    """A requeue makes room in the prefetch, and the message may come back to the same consumer (AB-129)."""
     channel.queue(name)
     channel.publish("m", name)
     channel.qos(1)
@@ -106,7 +106,9 @@ def test_limit_of_the_channel_is_shared(channel, full, name):
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_consumers_share_the_limit_of_the_channel_without_starving(client, channel, name, limit):
-    """AB-122, AB-127: each settlement lets the consumer deliver that has waited longest."""
+    """Each settlement lets one consumer receive, the one that has waited longest, so that none starves (AB-122,
+    AB-127).
+    """
     channel.queue(name)
     channel.qos(limit, global_=True)
     for tag in "ab":
@@ -166,7 +168,9 @@ def test_later_gets_do_not_count_towards_the_limit_of_the_channel(channel, full)
 
 
 def test_settlements_of_a_transaction_make_room_at_its_commit(channel, full):
-    """AB-129: both in the limit of the channel and in that of a consumer."""
+    """Settlements in a transaction make room at its commit, in the limit of the channel and in that of a consumer
+    (AB-129).
+    """
     channel.call(m.TxSelect())
     channel.qos(2)
     channel.consume(full, "own")
@@ -185,7 +189,9 @@ def test_settlements_of_a_transaction_make_room_at_its_commit(channel, full):
 
 
 def test_gets_that_a_transaction_settles_make_no_room(channel, full):
-    """AB-128: the limit of the channel does not count them, neither before nor after the commit."""
+    """Messages of basic.get that a transaction settles do not count in the channel's limit, neither before nor after
+    the commit (AB-128).
+    """
     channel.call(m.TxSelect())
     channel.qos(1, global_=True)
     tags = [channel.get(full).tag for _ in range(4)]
@@ -289,8 +295,9 @@ def test_cancelled_consumers_deliveries_still_count(channel, full):
 
 
 def test_limit_of_the_channel_is_renewed_while_nobody_consumes(channel, full):
-    """AB-127: the consumer that waited under the old limit is cancelled; a consumer under the new one gets the
-    messages."""
+    """When the channel's limit is set anew after the waiting consumer was cancelled, a later consumer gets the messages
+    (AB-127).
+    """
     channel.qos(1, global_=True)
     channel.consume(full, "a")
     assert settle_down(channel, 1, full) == {"a": 1}
@@ -302,7 +309,7 @@ def test_limit_of_the_channel_is_renewed_while_nobody_consumes(channel, full):
 
 
 def test_commit_lets_the_channel_go_on(channel, full):
-    """AB-129: only the limit of the channel held messages back."""
+    """A commit lets deliveries go on that only the limit of the channel held back (AB-129)."""
     channel.call(m.TxSelect())
     channel.qos(2, global_=True)
     channel.consume(full, "a")
@@ -324,7 +331,7 @@ def test_recover_frees_the_channel(channel, full):
 
 
 def test_slots_of_a_deleted_queue_come_back(channel, full, name):
-    """AB-86, AB-127: deliveries of a deleted queue count until they are settled."""
+    """Deliveries of a deleted queue count in the channel's limit until they are settled (AB-86, AB-127)."""
     other = channel.queue(f"{name}-other")
     channel.publish("o", other)
     channel.qos(1, global_=True)

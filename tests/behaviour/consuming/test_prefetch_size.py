@@ -40,7 +40,9 @@ def numbers(channel, count):
 
 
 def test_later_consumers_hold_no_more_bytes(channel, name):
-    """A message that fills the window goes out, a larger one waits until the consumer holds nothing."""
+    """A consumer that comes after basic.qos holds no more bytes than the window. A message that fits is delivered; a
+    larger one waits until the consumer holds nothing.
+    """
     queue = filled(channel, name, 40, 60, 1, 500, 1)
     channel.call(m.BasicQos(100, 0))
     channel.consume(queue)

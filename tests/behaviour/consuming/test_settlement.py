@@ -54,7 +54,9 @@ def test_tag_0_with_multiple_settles_everything(channel, held):
 
 @pytest.mark.parametrize("tag", [0, 6, 2, 1 << 63])
 def test_only_outstanding_tags_can_be_settled(channel, held, tag):
-    """AB-132: unknown tags are 0, a tag not used yet, and a tag that is settled."""
+    """Only outstanding tags can be settled: not 0, not a tag that was not used yet, and not one that is settled
+    (AB-132).
+    """
     channel.ack(2)
     channel.refuses(406, f"unknown delivery tag {tag}", m.BasicAck(tag))
     channel.client.channel().expect_ready(held, 4)
@@ -115,7 +117,7 @@ def test_requeued_message_keeps_headers_and_properties(channel, name):
 
 
 def test_redelivered_is_of_the_queue_not_of_the_consumer(client, channel, held):
-    """AB-131: the flag is set for whichever consumer gets the message."""
+    """The redelivered flag belongs to the message, whichever consumer gets it (AB-131)."""
     channel.nack(1, requeue=True)
     assert client.channel().get(held).method.redelivered
 
@@ -145,7 +147,7 @@ def test_recover_delivers_to_the_same_consumer_again(channel, name):
 
 @pytest.mark.parametrize("end", ["close", "error", "connection", "death"])
 def test_end_of_a_channel_requeues(connect, name, end):
-    """AB-135: however the channel ends."""
+    """However a channel ends, its unacknowledged messages are requeued (AB-135)."""
     client = connect()
     channel = client.channel()
     channel.queue(name)
@@ -184,7 +186,7 @@ def test_nothing_is_redelivered_to_a_channel_that_is_closing(client, name):
 
 
 def test_settling_a_lot_at_once(channel, name):
-    """AB-132, AB-134: more deliveries than one batch, with gaps."""
+    """A multiple settlement may settle more deliveries than one batch has, with gaps between them (AB-132, AB-134)."""
     channel.queue(name)
     channel.consume(name, "t")
     with channel.client.in_one_piece():

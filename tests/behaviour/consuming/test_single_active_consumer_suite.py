@@ -78,7 +78,7 @@ def test_fallback_to_another_consumer_when_exclusive_consumer_channel_is_cancell
 
 
 def test_amqp_exclusive_consume_fails_on_exclusive_consumer_queue(channel, queue):
-    """C403 even if the queue has no consumers."""
+    """A queue with a single active consumer refuses an exclusive consumer with 403, even if it has no consumers."""
     channel.refuses(403, f"queue '{queue}' in vhost '/' in exclusive use", m.BasicConsume(queue=queue, exclusive=True))
 
 
@@ -86,7 +86,9 @@ def test_amqp_exclusive_consume_fails_on_exclusive_consumer_queue(channel, queue
 
 
 def test_priority_does_not_displace_the_active_consumer(channel, queue):
-    """AB-124: a higher priority does not take over; it decides who is next, and age after it."""
+    """A consumer with a higher priority does not displace the active one. Priority decides who is next, and then age
+    (AB-124).
+    """
     for tag, priority in (("1", 0), ("2", 1), ("3", 5), ("4", 5)):
         channel.consume(queue, tag, {"x-priority": priority}, no_ack=True)
     for tag in ("1", "3", "4", "2"):

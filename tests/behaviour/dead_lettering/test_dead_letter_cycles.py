@@ -19,8 +19,8 @@ def deaths(event):
 
 
 def test_expiring_round_trip_is_cut(channel, name):
-    """AB-153: queue a dead-letters into b, and b into a. No consumer rejected the message, so the broker drops it
-    before it returns to a.
+    """Queue a dead-letters into b, and b into a. No consumer rejected the message, so the broker drops it before it
+    returns to a (AB-153).
 
     When a later message arrives in `bell`, the first one was dropped.
     """
@@ -51,9 +51,9 @@ def test_rejection_on_the_way_lets_a_message_come_back(channel, name):
 
 
 def test_expiry_is_cut_where_the_rejection_was_before_the_last_visit(channel, name, broker):
-    """AB-153: only a rejection since the last death in that queue counts.
+    """Only a rejection since the last death in that queue lets a message return there (AB-153).
 
-    Expired from a and b, it does not return to a.
+    The message that expired in a and in b does not return to a.
     """
     if broker is None:
         pytest.skip("RabbitMQ 3.10 turns older entries of x-death round, so that this message goes round for ever")
@@ -70,7 +70,7 @@ def test_expiry_is_cut_where_the_rejection_was_before_the_last_visit(channel, na
 
 
 def test_only_the_queue_of_the_cycle_is_skipped(channel, name):
-    """AB-153: other queues behind the dead-letter exchange get their copy."""
+    """The queue of the cycle is skipped, and other queues behind the dead-letter exchange get their copy (AB-153)."""
     dlx = channel.exchange(f"{name}-dlx", "fanout")
     other = channel.queue(f"{name}-other")
     channel.queue(name, {"x-dead-letter-exchange": dlx, "x-message-ttl": 1})
@@ -84,8 +84,8 @@ def test_only_the_queue_of_the_cycle_is_skipped(channel, name):
 
 @pytest.mark.parametrize("other", [{"queue": "elsewhere", "reason": "rejected", "count": 1}, "no table"])
 def test_entries_of_others_that_disable_the_check(channel, name, broker, other):
-    """AB-153: a rejection, or an entry that is no table, before the entry of the queue. The client wrote it here, on
-    both sides, because some brokers reverse the order.
+    """A rejection, or an entry that is no table, before the entry of the queue disables the check for cycles (AB-153).
+    The client wrote it here, on both sides of the entry, because some brokers reverse the order.
     """
     if broker is None and other == "no table":
         pytest.skip("RabbitMQ 3.10 loses this message")
@@ -117,7 +117,9 @@ def test_entry_of_a_client_that_makes_a_cycle(channel, name):
 
 
 def test_death_counts_by_reason(channel, name):
-    """AB-150: expired and rejected in one queue are two entries, each with exchange and keys of its first death."""
+    """Expired and rejected in one queue are two entries of x-death, each with exchange and keys of its first death
+    (AB-150).
+    """
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-2"})
     second = link(channel, f"{name}-2", name)
     channel.publish("m", name, expiration="1", headers={"CC": ["nowhere"]})
@@ -135,7 +137,7 @@ def test_death_counts_by_reason(channel, name):
 
 
 def test_a_long_stretch_of_drops_is_counted_once_each(client, channel, name, inside):
-    """AB-102, AB-154: 2500 messages return to a queue of 10."""
+    """When 2500 messages return to a queue of 10, each dropped one is counted once (AB-102, AB-154)."""
     holder = client.channel()
     channel.queue(name, {"x-max-length": 10})
     for number in range(2500):

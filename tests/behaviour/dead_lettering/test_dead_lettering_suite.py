@@ -38,7 +38,7 @@ class Pair:
         return [self.channel.get(self.queue).tag for _ in bodies]
 
     def taken(self, count, queue=None):
-        """`count` messages that arrived in the dead-letter queue, or another one, and no more."""
+        """Wait for `count` messages in the dead-letter queue, or another one, and assert that there are no more."""
         return self.channel.take(queue or self.dead, count)
 
     def taken_bodies(self, count, queue=None):
@@ -64,7 +64,9 @@ def death(event, at=0):
 
 
 def test_dead_letter_nack(channel, pair):
-    """Nacked without requeue, just that message is dead-lettered; the others when they are nacked (AB-136, AB-144)."""
+    """Only the message that was nacked without requeue is dead-lettered; the others are when they are nacked (AB-136,
+    AB-144).
+    """
     pair.declare()
     first, second, third = pair.held("1", "2", "3")
     channel.nack(first, requeue=False)
@@ -109,7 +111,7 @@ def test_dead_letter_nack_requeue_multiple(channel, pair):
 
 
 def test_dead_letter_reject(channel, pair):
-    """Rejected without requeue, just that message is dead-lettered (AB-144)."""
+    """Only the message that was rejected without requeue is dead-lettered (AB-144)."""
     pair.declare()
     first, _, _ = pair.held("1", "2", "3")
     channel.reject(first, requeue=False)
@@ -165,7 +167,9 @@ def test_dead_letter_reject_requeue_reject_norequeue(channel, pair):
 
 
 def test_dead_letter_max_length_reject_publish_dlx(channel, pair):
-    """The first stays, the others go to the dead-letter queue (AB-101)."""
+    """With the overflow reject-publish-dlx the first message stays and the others go to the dead-letter
+    queue (AB-101).
+    """
     pair.declare(**{"x-max-length": 1, "x-overflow": "reject-publish-dlx"})
     channel.confirm()
     for body in ("1", "2", "3"):
@@ -203,12 +207,12 @@ def test_dead_letter_routing_key(channel, pair):
 
 @pytest.mark.parametrize("header", ["CC", "BCC"])
 def test_dead_letter_routing_key_header(channel, pair, header):
-    """dead_letter_routing_key_header_CC and _BCC: without a dead-letter key these keys route the dead letter, although
-    the BCC header is removed (AB-75, AB-147).
+    """dead_letter_routing_key_header_CC and _BCC: without a dead-letter key the keys of CC and BCC route the dead
+    letter, although the BCC header is removed (AB-75, AB-147).
     """
     pair.declare(routing_key="")
     channel.publish("1", pair.queue, headers={header: [pair.dead]})
-    assert pair.taken_bodies(1) == [b"1"]  # The copy that went there directly.
+    assert pair.taken_bodies(1) == [b"1"]  # The message itself was also routed there by its header.
     channel.reject(channel.get(pair.queue).tag, requeue=False)
     (event,) = pair.taken(1)
     assert (event.body, event.headers.get("BCC")) == (b"1", None)
@@ -225,7 +229,7 @@ def test_dead_letter_routing_key_cycle_max_length(channel, name):
 
 
 def test_dead_letter_routing_key_cycle_max_length_counter(channel, name, deaths):
-    """It counts as one death all the same (AB-154)."""
+    """A message that is dropped in a cycle counts as one death all the same (AB-154)."""
     channel.queue(name, {"x-max-length": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": name})
     channel.publish("1", name)
     channel.publish("2", name)
@@ -498,7 +502,7 @@ def died(pair, headers):
 
 
 def test_x_death_that_is_no_array_is_replaced(pair):
-    """AB-152: and no x-first-death headers are added."""
+    """An x-death that is no array is replaced, and no x-first-death headers are added (AB-152)."""
     event = died(pair, {"x-death": "nonsense"})
     assert death(event)["count"] == ("l", 1)
     assert len(event.headers.get("x-death")[1]) == 1
@@ -516,13 +520,13 @@ def test_doubles_in_x_death_are_merged(pair):
 
 
 def test_lone_entry_without_count(pair):
-    """AB-150: it gets count 1."""
+    """A lone entry without a count gets the count 1 (AB-150)."""
     event = died(pair, {"x-death": [{"queue": pair.queue, "reason": "rejected"}]})
     assert death(event)["count"] == ("l", 1)
 
 
 def test_other_entries_keep_their_order(pair, broker):
-    """AB-149, AB-150: most recent first."""
+    """Other entries of x-death keep their order, the most recent first (AB-149, AB-150)."""
     if broker is None:
         pytest.skip("RabbitMQ 3.10 turns the other entries round at each death")
     entries = [{"queue": f"q{number}", "reason": "expired", "count": number} for number in (1, 2, 3)]

@@ -23,7 +23,7 @@ DEFAULT = "operation not permitted on the default exchange"
     ],
 )
 def test_predefined_exchanges(channel, name, type):
-    """AB-64, AB-65: declaring one as it is succeeds, although its name is reserved."""
+    """A predefined exchange can be declared as it is, although its name is reserved (AB-64, AB-65)."""
     channel.exchange(name, type, durable=True)
     channel.exchange(name, passive=True)
 
@@ -36,7 +36,9 @@ def test_trace_exchange_is_internal(client):
 
 
 def test_declare_checks_in_order(client, name):
-    """amqp-broker section 7: type, default exchange, reserved prefix, then the type of alternate-exchange."""
+    """exchange.declare is checked in this order: type, default exchange, reserved prefix, type of alternate-exchange
+    (amqp-broker section 7).
+    """
     client.channel().refuses(403, DEFAULT, m.ExchangeDeclare(exchange="", type="direct"))
     arguments = table({"alternate-exchange": 5})
     client.channel().refuses(
@@ -53,7 +55,7 @@ def test_declare_checks_in_order(client, name):
 
 
 def test_passive_declare(client, name):
-    """amqp-broker section 7: type and flags are ignored."""
+    """A passive declare ignores type and flags (amqp-broker section 7)."""
     channel = client.channel()
     channel.exchange(name, "topic")
     channel.exchange(name, "no such type", passive=True, durable=True)
@@ -84,7 +86,7 @@ def test_passive_declare(client, name):
     ],
 )
 def test_inequivalent_declarations(channel, name, change, text):
-    """AB-66, AB-88: compared in this order."""
+    """Differences to the existing exchange are refused with 406, and compared in this order (AB-66, AB-88)."""
     channel.exchange(name)
     channel.refuses(
         406,
@@ -114,7 +116,9 @@ def test_nowait_omits_the_reply(channel, name):
 
 
 def test_delete_checks_in_order(client, name):
-    """amqp-broker section 7: an absent exchange is success."""
+    """exchange.delete is checked in this order, and the deletion of an absent exchange succeeds (amqp-broker section
+    7).
+    """
     client.channel().refuses(403, DEFAULT, m.ExchangeDelete(exchange=""))
     client.channel().refuses(
         403,
@@ -140,7 +144,7 @@ def test_delete_if_unused(client, name):
 
 @pytest.mark.parametrize("method", [m.ExchangeBind, m.ExchangeUnbind])
 def test_bindings_of_the_default_exchange(client, name, method):
-    """amqp-broker section 7, AB-68: it can be neither source nor destination."""
+    """The default exchange can be neither source nor destination of a binding (amqp-broker section 7, AB-68)."""
     client.channel().exchange(name)
     client.channel().refuses(403, DEFAULT, method(destination=name, source=""))
     client.channel().refuses(403, DEFAULT, method(destination="", source=name))
@@ -159,7 +163,7 @@ def test_bind_reports_the_absent_source_first(client, name):
 
 
 def test_unbind_without_a_binding_succeeds(channel, name):
-    """amqp-broker section 7: the reply is exchange.unbind-ok 40,51."""
+    """exchange.unbind without a binding succeeds; the reply is exchange.unbind-ok 40,51 (amqp-broker section 7)."""
     channel.exchange(name)
     channel.call(m.ExchangeUnbind(destination=f"{name}-d", source=f"{name}-s"))
     channel.call(m.ExchangeUnbind(destination=f"{name}-d", source=name))
@@ -176,7 +180,9 @@ def test_unbind_without_a_binding_succeeds(channel, name):
     ],
 )
 def test_x_match_is_checked(client, name, value, text):
-    """AB-72: also if the destination is an exchange. A string is printed as an Erlang binary."""
+    """A wrong x-match is refused, also if the destination is an exchange; the text shows a string as an Erlang binary
+    (AB-72).
+    """
     channel = client.channel()
     channel.queue(name)
     channel.exchange(name)
@@ -192,7 +198,7 @@ def test_x_match_is_checked(client, name, value, text):
 
 
 def test_binding_twice_is_one_binding(channel, name):
-    """AB-73: one unbind undoes both, whatever the order of the arguments."""
+    """Two binds with the same arguments, in any order, are one binding, and one unbind removes it (AB-73)."""
     channel.queue(name)
     channel.exchange(name, "fanout")
     channel.bind(name, name, "k", {"a": 1, "b": 2})
@@ -203,7 +209,9 @@ def test_binding_twice_is_one_binding(channel, name):
 
 
 def test_auto_delete_exchange_goes_with_its_last_binding(client, name):
-    """AB-77: not before it had one; being a destination does not keep it."""
+    """An auto-delete exchange ends with its last binding, not before it had one; to be a destination does not keep it
+    (AB-77).
+    """
     channel = client.channel()
     channel.queue(name)
     channel.exchange(name, "fanout", auto_delete=True)

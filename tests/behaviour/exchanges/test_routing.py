@@ -62,7 +62,7 @@ PATTERNS = sorted(
 
 
 def matches(pattern, words):
-    """Topic matching as AB-70 defines it, the slow way."""
+    """Topic matching as AB-70 defines it, without the broker's optimisations."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -90,7 +90,7 @@ def test_topic(channel, name):
 
 
 def test_topic_bindings_that_differ_in_arguments_only(channel, name):
-    """AB-70: removing one keeps the other."""
+    """Of two topic bindings that differ only in their arguments, removing one keeps the other (AB-70)."""
     channel.queue(name)
     channel.exchange(name, "topic")
     channel.bind(name, name, "a.*", {"n": 1})
@@ -178,7 +178,7 @@ def test_exchange_to_exchange_binding_goes_with_either_end(channel, name):
 
 
 def test_alternate_exchange(channel, name):
-    """AB-76: it is visited if the exchange itself has no destination, and need not exist."""
+    """The alternate exchange is used if the exchange itself finds no destination, and need not exist (AB-76)."""
     main, alternate, lost = f"{name}-m", f"{name}-a", channel.queue(f"{name}-lost")
     channel.exchange(main, "direct", {"alternate-exchange": alternate})
     channel.queue(name)
@@ -191,7 +191,7 @@ def test_alternate_exchange(channel, name):
 
 
 def test_alternate_exchanges_chain_and_cycle(channel, name):
-    """AB-76: each exchange that the walk reaches has its own."""
+    """Each exchange that a message reaches has its own alternate exchange; chains and cycles of them end (AB-76)."""
     channel.exchange(f"{name}-1", "direct", {"alternate-exchange": f"{name}-2"})
     channel.exchange(f"{name}-2", "direct", {"alternate-exchange": f"{name}-3"})
     channel.exchange(f"{name}-3", "direct", {"alternate-exchange": f"{name}-1"})
@@ -213,7 +213,9 @@ def test_alternate_of_an_exchange_that_is_reached_by_a_binding(channel, name):
 
 
 def test_a_destination_exchange_that_leads_nowhere_is_still_a_destination(channel, name):
-    """AB-76: the alternate exchange is not used then."""
+    """A destination exchange counts as a destination even if it leads to no queue, so the alternate exchange is not
+    used (AB-76).
+    """
     channel.exchange(f"{name}-1", "fanout", {"alternate-exchange": f"{name}-3"})
     channel.exchange(f"{name}-2", "fanout")
     channel.exchange(f"{name}-3", "fanout")
@@ -241,7 +243,9 @@ def test_mandatory_is_judged_on_the_final_queues(channel, name):
 
 @pytest.mark.parametrize("kind", ["default", "direct", "topic"])
 def test_cc_and_bcc_add_routing_keys(channel, name, kind):
-    """AB-75: each queue once; BCC is removed, CC stays; values that are not strings are skipped."""
+    """CC and BCC add routing keys, each queue gets one copy, BCC is removed and CC stays; values that are not strings
+    are skipped (AB-75).
+    """
     exchange = "" if kind == "default" else channel.exchange(name, kind)
     queues = [channel.queue(f"{name}-{number}") for number in range(4)]
     for queue in queues:
@@ -270,7 +274,9 @@ def test_bcc_alone_leaves_empty_headers(channel, name):
 
 
 def test_mandatory_message_that_reaches_no_queue_comes_back(channel, name):
-    """AB-108: whole, with the exchange and key it was published with. Without mandatory it is dropped."""
+    """A mandatory message that reaches no queue is returned whole, with the exchange and key it was published with.
+    Without mandatory it is dropped (AB-108).
+    """
     channel.publish("vanishes", f"{name}-absent", headers={"n": 1})
     channel.publish(b"x" * 300_000, f"{name}-absent", mandatory=True, headers={"n": 2}, message_id="id", expiration="5")
     event = channel.wait()
@@ -280,7 +286,7 @@ def test_mandatory_message_that_reaches_no_queue_comes_back(channel, name):
 
 
 def test_queue_that_refuses_causes_no_return(channel, name):
-    """AB-108: the message was routed, so it is not returned."""
+    """A message that a queue refuses was routed, so it is not returned (AB-108)."""
     channel.queue(name, {"x-max-length": 0, "x-overflow": "reject-publish"})
     channel.confirm()
     channel.publish("refused", name, mandatory=True)
@@ -292,7 +298,9 @@ def test_queue_that_refuses_causes_no_return(channel, name):
 
 
 def test_extra_queue_gets_dead_letters_and_messages_once(channel, inside, name):
-    """AB-79: cases extra_bcc_option, extra_bcc_option_multiple_1 and _2 in one walk."""
+    """The extra queue of a target gets dead letters and one copy of a message (AB-79: the cases extra_bcc_option,
+    extra_bcc_option_multiple_1 and _2 in one route).
+    """
     channel.exchange(name, "fanout")
     for suffix in ("a", "b", "extra"):
         channel.queue(f"{name}-{suffix}")

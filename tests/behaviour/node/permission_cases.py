@@ -1,7 +1,8 @@
-"""What a user tries under given permissions, for warren and for a real RabbitMQ alike.
+"""The actions that a user tries under given permissions, at warren and at a real RabbitMQ alike.
 
 `tests/testdata/permissions.json` has RabbitMQ 3.10.8's answers: for each entry of its list the permissions of the user
-`u_kim` in the virtual host `u_vh`, his topic permissions, and for each action the reply text that refused it, or None.
+`u_kim` in the virtual host `u_vh`, the user's topic permissions, and for each action the reply text that refused it, or
+None.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ VHOST, USER, PASSWORD = "u_vh", "u_kim", "secret"
 
 
 def prepare(admin: Any) -> None:
-    """Make what the actions use, and remove what they leave."""
+    """Create what the actions use, and remove what earlier ones have left."""
     for name in ("x.new", "x.alternating"):
         admin.exchange_delete(name)
     for name in ("q.new", "q.dead"):
@@ -86,7 +87,9 @@ def outcome(connection: Any, action: str) -> str | None:
 
 
 def outcomes(port: int) -> dict[str, str | None]:
-    """By action: the broker's refusal, or None if it allows the action. The user's permissions are set before."""
+    """For each action the broker's refusal, or None if it allows the action. The caller sets the user's permissions
+    before.
+    """
 
     def connect(user: str, password: str) -> Any:
         credentials = pika.PlainCredentials(user, password)

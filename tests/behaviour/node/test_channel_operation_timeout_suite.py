@@ -1,4 +1,4 @@
-"""channel_operation_timeout_SUITE (AB-53, AB-178)."""
+"""channel_operation_timeout_SUITE: a channel ends although a queue does not answer (AB-53, AB-178)."""
 
 from time import monotonic
 

@@ -1,7 +1,7 @@
 """The exchanges `amq.rabbitmq.event` and `amq.rabbitmq.log`.
 
 The expected names and headers are those that the plugin `rabbitmq_event_exchange` and the log exchange of RabbitMQ
-3.10.8 send, but for the differences that `actors/events` lists.
+3.10.8 send, except for the differences that `actors/events` lists.
 """
 
 import logging
@@ -35,7 +35,7 @@ class Watch:
         channel.bind(queue, exchange, pattern)
 
     def until(self, last):
-        """The events until one of this name has come, that one included: names and fields."""
+        """Wait for an event of this name, and return the names and fields of all events up to and including it."""
         found = []
         while not found or found[-1][0] != last:
             event = self.channel.delivery()
@@ -43,13 +43,13 @@ class Watch:
         return found
 
     def one(self, wanted):
-        """The fields of the next event of this name; others are left out."""
+        """Wait for the next event of this name, skipping others, and return its fields."""
         return self.until(wanted)[-1][1]
 
 
 @pytest.fixture
 def watch(watched, connect):
-    """`watch(pattern)` begins to watch events, or something else."""
+    """`watch(pattern)` begins to watch events, or messages of another exchange."""
     return lambda pattern="#", exchange=EVENTS: Watch(connect(to=watched.url).channel(), exchange, pattern)
 
 
@@ -92,7 +92,7 @@ def test_a_queue_its_bindings_and_its_consumers(watch, channel):
         **by,
     }
     names = [name for name, _ in found]
-    # The watcher's own binding is the first event that it gets.
+    # The first event that a watcher gets is that of its own binding.
     assert names == [
         "binding.created",
         "exchange.created",
@@ -254,7 +254,7 @@ def test_what_operators_change(watched, watch):
     assert said["user.tags.set"] == {"tags": [], **ann}
     assert said["user.limits.set"] == {"name": "limits", "username": "ann", "max-connections": 4, **by}
     rights = {"configure": ".*", "write": ".*", "read": ".*"}
-    # The first permission is the one of the default user in the new virtual host.
+    # The first permission is that of the default user in the new virtual host.
     assert [fields(event) for event in found if event[0] == "permission.created"] == [
         {"user": "guest", "vhost": "v1", **rights, **by},
         {"user": "ann", "vhost": "v1", **rights, **by},
@@ -330,7 +330,7 @@ def test_exchanges_are_internal_and_exist_only_where_settings_say(own_broker):
     assert {key for key in found if key[1] in (EVENTS, LOG)} == {("watched", EVENTS), ("/", LOG)}
     exchange = found["watched", EVENTS]
     assert (exchange.type, exchange.durable, exchange.internal) == ("topic", True, True)
-    # One that was deleted with its virtual host comes back with it.
+    # The exchange was deleted with its virtual host, and is created again with it.
     watched.delete_vhost("watched")
     watched.create_vhost("watched")
     assert EVENTS in [each.name for each in watched.exchanges("watched")]

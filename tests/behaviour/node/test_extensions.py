@@ -44,7 +44,9 @@ class Rewriter(ChannelInterceptor):
 
 
 def test_an_interceptor_rewrites_a_method_before_it_is_checked(open_channel):
-    """AB-80: the reserved name would be refused. The interceptor gets no other methods."""
+    """An interceptor rewrites a method before it is checked: the reserved name would otherwise be refused. It gets no
+    methods but those it asks for (AB-80).
+    """
     places = []
 
     def rename(place, method, content):
@@ -62,7 +64,9 @@ def test_an_interceptor_rewrites_a_method_before_it_is_checked(open_channel):
 
 
 def test_an_interceptor_rewrites_messages(open_channel):
-    """AB-80: method, properties and body of each message, in order, also when many arrive at once."""
+    """An interceptor rewrites method, properties and body of each message, in order, also when many arrive at once
+    (AB-80).
+    """
     numbers = iter(range(1000))
 
     def stamp(place, method, content):
@@ -85,7 +89,9 @@ def test_an_interceptor_rewrites_messages(open_channel):
 
 
 def test_what_an_interceptor_makes_is_checked(open_channel):
-    """AB-80, AB-105: for instance a body that is too large now, or an exchange that does not exist."""
+    """What an interceptor returns is checked as if the client had sent it, for instance a body that is too large now,
+    or an exchange that does not exist (AB-80, AB-105).
+    """
 
     def spoil(place, method, content):
         return (
@@ -103,7 +109,7 @@ def test_what_an_interceptor_makes_is_checked(open_channel):
 
 
 def test_an_interceptor_rewrites_acknowledgements(open_channel):
-    """AB-80: here each acknowledges all before it."""
+    """An interceptor may rewrite acknowledgements; here each acknowledges all before it (AB-80)."""
     channel = open_channel(Rewriter(lambda place, method, content: (replace(method, multiple=True), None), m.BasicAck))
     channel.queue("q")
     channel.fill("q", "a", "b", "c")
@@ -114,7 +120,7 @@ def test_an_interceptor_rewrites_acknowledgements(open_channel):
 
 
 def test_an_interceptor_refuses(open_channel):
-    """AB-80: its AmqpError names the method; what was published before stays."""
+    """An interceptor refuses a method by an AmqpError; messages that were published before stay (AB-80)."""
 
     def censor(place, method, content):
         if content is None or content.body == b"bad":
@@ -149,7 +155,9 @@ def test_an_interceptor_refuses(open_channel):
     ],
 )
 def test_a_faulty_interceptor_ends_the_channel(open_channel, connect, intercept):
-    """AB-80: as a crash does, and the connection with it; others go on."""
+    """An exception in an interceptor ends the channel as a crash does, and the connection with it; others go on
+    (AB-80).
+    """
     channel = open_channel(Rewriter(intercept, m.QueuePurge))
     channel.queue("q")
     with pytest.raises(Refused) as refused:
@@ -158,8 +166,8 @@ def test_a_faulty_interceptor_ends_the_channel(open_channel, connect, intercept)
 
 
 def test_one_interceptor_for_a_method():
-    """AB-80: two are an error at the start, and so are a method that no client sends and an object that is no
-    extension.
+    """A second interceptor for a method, a method that no client sends, and an object that is no extension are errors
+    at the start (AB-80).
     """
     first, second = (Rewriter(None, m.BasicGet, m.BasicAck), Rewriter(None, m.BasicAck))
     for extensions, text in (
@@ -202,9 +210,9 @@ class Tee(ExchangeDecorator):
 
 
 def test_a_decorator_adds_destinations(open_channel):
-    """AB-80: a queue and an exchange.
+    """A decorator may add queues and exchanges to the destinations of a message (AB-80).
 
-    The alternate exchange still gets messages without a destination of their own (AB-76).
+    The alternate exchange still gets messages that have no destination of their own (AB-76).
     """
     channel = open_channel(Tee())
     for queue in ("tee", "own", "spare", "further"):
@@ -224,15 +232,15 @@ def test_a_decorator_adds_destinations(open_channel):
 
 
 def test_a_decorator_refuses(open_channel):
-    """AB-80: a publish, with its AmqpError."""
+    """A decorator refuses a publish by an AmqpError (AB-80)."""
     channel = open_channel(Tee())
     channel.publish("fine", "refused")  # The default exchange is not decorated.
     channel.refuses(403, "not that way", m.BasicPublish(exchange="amq.topic", routing_key="refused"), b"")
 
 
 def test_a_decorator_is_notified_of_exchanges_and_bindings(open_channel):
-    """AB-80: of the predefined exchanges first, then also of bindings that go with an exchange or queue, and of
-    auto-deleted exchanges.
+    """A decorator is called for the predefined exchanges first, and then for all exchanges and bindings, including
+    bindings that go with an exchange or queue and auto-deleted exchanges (AB-80).
     """
     tee = Tee()
     channel = open_channel(tee)
@@ -277,7 +285,7 @@ class Watcher(QueueDecorator):
 
 
 def test_a_decorator_is_notified_of_a_queue(open_channel):
-    """AB-80: of its start, of every change of its consumers, and of its end."""
+    """A decorator is called at the start of a queue, at every change of its consumers, and at its end (AB-80)."""
     watcher = Watcher()
     channel = open_channel(watcher)
     channel.queue("q", auto_delete=True)
@@ -304,7 +312,9 @@ def test_a_decorator_is_notified_of_a_queue(open_channel):
 
 
 def test_a_decorator_is_notified_of_a_stop_of_the_broker():
-    """AB-80: the queue has stopped when `stop` returns, and starts anew with the next broker."""
+    """A decorator is called when the broker stops: a queue has stopped when `stop` returns, and starts anew with the
+    next broker (AB-80).
+    """
     watcher = Watcher()
     broker = Broker(extensions=[watcher])
     for _ in range(2):
@@ -314,7 +324,9 @@ def test_a_decorator_is_notified_of_a_stop_of_the_broker():
 
 
 def test_every_decorator_is_notified_of_the_end_of_a_queue(open_channel):
-    """AB-80: also if another one has failed, whose exception is only logged."""
+    """Every decorator is called at the end of a queue, even if another one has failed, whose exception is only logged
+    (AB-80).
+    """
 
     class Failing(QueueDecorator):
         def stopped(self, queue):
@@ -328,7 +340,7 @@ def test_every_decorator_is_notified_of_the_end_of_a_queue(open_channel):
 
 
 def test_a_decorator_is_notified_of_a_restart(own_broker, connect):
-    """AB-80: a decorator that fails crashes the queue, which its supervisor restarts. It cannot refuse anything."""
+    """A decorator cannot refuse anything: if it fails, the queue crashes and its supervisor restarts it (AB-80)."""
 
     class Failing(Watcher):
         def consumers_changed(self, queue, consumers):
@@ -342,7 +354,7 @@ def test_a_decorator_is_notified_of_a_restart(own_broker, connect):
     channel.queue("q")
     channel.send(m.BasicConsume(queue="q"))
     broker.wait_idle()
-    # basic.consume waits for the restart.
+    # basic.consume is answered after the restart.
     assert watcher.heard.names() == [
         "started",
         "consumers",

@@ -1,5 +1,5 @@
-"""What the broker reports by itself about flow control: bottlenecks and, if asked, each block and a sample each second
-(FC-46, FC-67, SP-99).
+"""What the broker reports about flow control without being asked, which are bottlenecks, and on demand each block and a
+sample each second (FC-46, FC-67, SP-99).
 """
 
 import json
@@ -22,14 +22,14 @@ def watched(own_broker):
         credit_flow_default_credit=(1, 1),
         credit_flow_tracing=True,
         flow_report_interval=50,
-        # Later than any test ends, so that a connection that was blocked once stays in the state `flow`.
+        # This is longer than a test takes, so that a connection that was blocked once stays in the state `flow`.
         flow_hold_connection=600_000,
         channel_operation_timeout=60_000,
     )
 
 
 def test_each_block_and_its_end_are_traced(watched, connect, name):
-    """The event names the actor, the peer and the time."""
+    """With tracing on, each block and its end are events that name the actor, the peer and the time."""
     events = Watch(connect(to=watched.url).channel(), "amq.rabbitmq.event", "credit.*")
     client = connect(to=watched.url)
     channel = client.channel()
@@ -43,7 +43,9 @@ def test_each_block_and_its_end_are_traced(watched, connect, name):
 
 
 def test_a_bottleneck_is_reported_once_for_its_subject_and_so_is_its_end(watched, connect, name, caplog):
-    """The report comes in the log and as an event. It is of `flow.verdict`, and its end has no bottleneck."""
+    """A bottleneck and its end are reported once for each subject, in the log and as the event `flow.verdict`; the one
+    for the end names no bottleneck.
+    """
     caplog.set_level(logging.INFO, "warren.flow")
     events = Watch(connect(to=watched.url).channel(), "amq.rabbitmq.event", "flow.verdict")
     client = connect(to=watched.url)
@@ -70,7 +72,7 @@ def sampled(own_broker, monkeypatch):
 
 
 def samples_until(channel, is_last):
-    """The samples that a consumer gets until one for which `is_last` is true, that one included."""
+    """Wait for a sample for which `is_last` is true, and return all samples that the consumer got until then."""
     found = []
     while not found or not is_last(found[-1]):
         delivery = channel.delivery()
@@ -80,7 +82,9 @@ def samples_until(channel, is_last):
 
 
 def test_samples_add_up_to_what_was_counted_since_somebody_watched(sampled, connect, name):
-    """What was counted before the first sample is in no sample, and whatever is counted after it is in exactly one."""
+    """Samples contain what is counted after the first of them, each count once, and nothing from before somebody
+    watched.
+    """
     channel = connect(to=sampled.url).channel()
     queue = channel.queue(name)
     channel.confirm()
@@ -116,7 +120,9 @@ def test_a_sample_has_what_holds_connections_back(sampled, connect, name):
 
 
 def test_only_a_pattern_for_flow_causes_samples(sampled, connect, monkeypatch):
-    """A queue that collects all events, such as an audit log, does not fill with a sample each second."""
+    """A queue that collects all events, such as an audit log, does not get a sample each second: only bindings that
+    name flow cause samples.
+    """
     looks = queue_module.SimpleQueue()
     is_wanted = Events.are_samples_wanted
 
@@ -126,7 +132,7 @@ def test_only_a_pattern_for_flow_causes_samples(sampled, connect, monkeypatch):
         return answer
 
     def looked(*wanted):
-        """Wait until the sampler has seen this."""
+        """Wait until the sampler has seen this binding."""
         return [looks.get(timeout=300) for _ in wanted] == list(wanted)
 
     everything = Watch(connect(to=sampled.url).channel(), "amq.rabbitmq.event", "#")
@@ -138,7 +144,7 @@ def test_only_a_pattern_for_flow_causes_samples(sampled, connect, monkeypatch):
     everything.one("flow.sample")
     channel.delete(queue)
     with suppress(queue_module.Empty):
-        while True:  # Some are from the time before the queue was bound.
+        while True:  # Some samples are from before the queue was bound.
             looks.get_nowait()
     while looks.get(timeout=300):
         pass

@@ -13,7 +13,7 @@ from warren.amqp import methods as m
 from warren.tests.behaviour.inside import Inside
 from warren.tests.behaviour.wire import Channel, Client
 
-#: Seconds in which a node with a lease answers many times.
+#: Seconds in which a node with a lease would answer many times.
 QUIET = 0.3
 
 
@@ -28,7 +28,9 @@ class Leased:
         self._set(0.0)
 
     def end_before(self, channel: Channel, body: str | bytes, queue: str) -> None:
-        """Have this message on its way to the queue when the lease ends. The queue takes it after that."""
+        """Publish this message so that it is in flight to the queue when the lease ends; the queue accepts it after
+        that.
+        """
         with self._inside.paused(queue):
             channel.publish(body, queue)
             self.broker.wait_idle()
@@ -53,7 +55,7 @@ def leased() -> Iterator[Leased]:
 
 
 def test_no_method_and_no_publish_is_answered(leased):
-    """They are answered, in order, as soon as the lease is back."""
+    """Methods and publishes are answered, in order, only when the node has a lease again."""
     client = Client(leased.broker.url)
     channel = client.channel()
     channel.confirm()
@@ -69,7 +71,9 @@ def test_no_method_and_no_publish_is_answered(leased):
 
 
 def test_nothing_is_delivered(leased):
-    """What another part of the broker puts into the queue waits for the lease."""
+    """A message that another part of the broker puts into the queue is delivered only when the node has a
+    lease again.
+    """
     client = Client(leased.broker.url)
     channel = client.channel()
     channel.queue("q")
@@ -82,7 +86,7 @@ def test_nothing_is_delivered(leased):
 
 
 def test_no_client_can_connect(leased):
-    """The handshake waits as well."""
+    """The handshake of a new client waits until the node has a lease again."""
     leased.end()
     with pytest.raises(AssertionError, match="no ConnectionStart"):
         Client(leased.broker.url, timeout=QUIET)

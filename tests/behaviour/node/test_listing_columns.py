@@ -35,7 +35,7 @@ def counted(own_broker, connect, tmp_path):
 @pytest.mark.parametrize("is_durable", [False, True])
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}])
 def test_messages_in_memory_and_persistent_ones(counted, is_durable, arguments):
-    """CM-152."""
+    """Listings count the messages in memory and the persistent ones, with their bytes (CM-152)."""
     _, channel, columns = counted(is_durable)
     channel.queue("q", arguments, durable=True)
     for number in range(6):
@@ -50,7 +50,7 @@ def test_messages_in_memory_and_persistent_ones(counted, is_durable, arguments):
 
 
 def test_messages_of_a_lazy_queue_are_on_the_disk(counted):
-    """CM-152."""
+    """A lazy queue has no messages in memory (CM-152)."""
     broker, channel, columns = counted(True)
     channel.queue("q", {"x-queue-mode": "lazy"}, durable=True)
     channel.confirm()
@@ -72,7 +72,7 @@ def test_a_transient_queue_has_no_persistent_messages(counted):
 
 
 def test_how_much_the_consumers_hold_back(counted, name):
-    """CM-152: a queue that waits for its only consumer is not used fully; without consumers the share is 0."""
+    """A queue that waits for its only consumer has a utilisation below 1, and one without consumers has 0 (CM-152)."""
     _, channel, columns = counted(False)
 
     def capacity():
@@ -100,7 +100,7 @@ def test_how_much_the_consumers_hold_back(counted, name):
 
 
 def test_what_a_connection_read_and_wrote(own_broker, connect, tmp_path):
-    """CM-157."""
+    """The columns of a connection count the bytes, reads and writes of its socket (CM-157)."""
     control = str(tmp_path / "control")
     broker = own_broker(control_dir=control)
     client = connect(to=broker.url)

@@ -1,4 +1,4 @@
-"""Messages of indexed queues are found by key and by id, whatever became of them."""
+"""Messages of indexed queues are found by key and by id, also when they have left their queue."""
 
 import time
 
@@ -8,13 +8,13 @@ import pytest
 from warren import Broker, BrokerError
 from warren.actors.message_index import process as indexer_module
 
-#: Seconds until the index has what was published, on a slow machine.
+#: Seconds that a test waits for the index to have a message, because a machine may be slow.
 PATIENCE = 300.0
 
 
 @pytest.fixture(params=["lmdb", "hash"])
 def broker(request, tmp_path):
-    """With each engine of the index; the files of `hash` are so small that there are several."""
+    """A broker with each engine of the index; the files of `hash` are so small that there are several."""
     small = {"message_index_slots": 4, "message_index_entries": 16}
     with Broker(data_dir=str(tmp_path / "data"), message_index_engine=request.param, **small) as broker:
         broker.set_policy("indexed", "^indexed", {"message-index": "key"}, apply_to="queues")
@@ -36,7 +36,7 @@ def publish(channel, queue, body, **properties):
 
 
 def awaited(find, is_good):
-    """What `find()` returns as soon as it is good: the index is written shortly after a message has come."""
+    """Call `find()` until its result is good: the index is written shortly after a message has arrived."""
     deadline = time.monotonic() + PATIENCE
     while True:
         found = find()
@@ -54,7 +54,7 @@ def becomes(broker, key, wanted, queue="indexed"):
 
 
 def test_ready_message_is_found_by_each_of_its_keys(broker, channel):
-    """QP-20, QP-22, QP-51, QP-53."""
+    """A ready message is found by each of its keys and by its id, with its content (QP-20, QP-22, QP-51, QP-53)."""
     channel.queue_declare("indexed", durable=True)
     publish(channel, "indexed", "the body", message_id="m-1", headers={"x-keys": "order-4711 shop-9"})
     publish(channel, "indexed", "another", message_id="m-2")
@@ -72,7 +72,7 @@ def test_ready_message_is_found_by_each_of_its_keys(broker, channel):
 
 
 def test_what_exceeds_the_limits_of_keys_is_not_indexed(broker, channel):
-    """QP-20: at most 16 keys of at most 255 bytes. Numbers and booleans are keys by their text."""
+    """At most 16 keys of at most 255 bytes are indexed, and numbers and booleans are keys by their text (QP-20)."""
     broker.set_policy("limits", "^limited$", {"message-index": ["header:n", "header:yes", "header:x-keys"]})
     channel.queue_declare("limited", durable=True)
     many = " ".join(f"k{number}" for number in range(16))
@@ -91,7 +91,9 @@ def test_too_many_searches_at_once_are_refused(broker, channel, monkeypatch):
 
 
 def test_a_search_leaves_the_message_as_it_is(broker, channel):
-    """QP-25, QP-27."""
+    """A search takes nothing, sets no redelivered flag, and the id of the index is not added to the message (QP-25,
+    QP-27).
+    """
     channel.queue_declare("indexed", durable=True)
     publish(channel, "indexed", "body", message_id="m")
     becomes(broker, "m", ["ready"])
@@ -101,7 +103,7 @@ def test_a_search_leaves_the_message_as_it_is(broker, channel):
 
 
 def test_what_became_of_a_message(broker, channel):
-    """QP-26: each way out of a queue is shown."""
+    """Each way out of a queue is shown as the state of the message (QP-26)."""
     channel.exchange_declare("graves", "fanout")
     channel.queue_declare("indexed", durable=True)
     for key in ("acked", "rejected", "unacked", "taken", "purged"):
@@ -127,7 +129,7 @@ def test_what_became_of_a_message(broker, channel):
 
 
 def test_expired_and_dead_lettered_messages(broker, channel):
-    """QP-26."""
+    """Expired, dead-lettered and dropped messages are shown as such, a dead letter with its exchange (QP-26)."""
     channel.exchange_declare("graves", "fanout")
     channel.queue_declare("indexed.ttl", durable=True)
     channel.queue_declare("indexed.dlx", durable=True, arguments={"x-dead-letter-exchange": "graves"})
@@ -145,7 +147,9 @@ def test_expired_and_dead_lettered_messages(broker, channel):
 
 
 def test_message_that_a_consumer_gets_at_once(broker, channel):
-    """It never waits in the queue, with acknowledgement or without."""
+    """A message that goes directly to a consumer and never waits in the queue is found, with acknowledgement and
+    without.
+    """
     for queue, is_automatic in (("indexed.acks", False), ("indexed.none", True)):
         channel.queue_declare(queue, durable=True)
         got = []
@@ -178,7 +182,7 @@ def test_policy_that_comes_and_goes(broker, channel):
 
 
 def test_deleted_queue(broker, channel):
-    """QP-26, QP-35."""
+    """The messages of a deleted queue are found as deleted (QP-26, QP-35)."""
     channel.queue_declare("indexed", durable=True)
     publish(channel, "indexed", "body", message_id="m")
     becomes(broker, "m", ["ready"])
@@ -187,7 +191,9 @@ def test_deleted_queue(broker, channel):
 
 
 def test_queue_with_priorities(broker, channel):
-    """Its messages are found, but it cannot be read by number, so their content is not shown."""
+    """The messages of a queue with priorities are found; their content is not shown, because the queue cannot be read
+    by number.
+    """
     channel.queue_declare("indexed", durable=True, arguments={"x-max-priority": 3})
     for priority in (0, 2):
         publish(channel, "indexed", "body", message_id="m", priority=priority)
@@ -197,7 +203,7 @@ def test_queue_with_priorities(broker, channel):
 
 
 def test_time_range_and_limit(broker, channel):
-    """QP-12, QP-41, QP-50, QP-53."""
+    """Results are the newest first, and limited by a range of times and a number (QP-12, QP-41, QP-50, QP-53)."""
     channel.queue_declare("indexed", durable=True)
     for _ in range(5):
         publish(channel, "indexed", "body", message_id="m")
@@ -215,7 +221,7 @@ def test_time_range_and_limit(broker, channel):
 
 
 def test_clean_stop_keeps_the_index(tmp_path):
-    """Messages and what became of others are found after the next start."""
+    """After a clean stop and a start, messages are found, and those that had left as well."""
     for is_first in (True, False):
         with Broker(data_dir=str(tmp_path / "data")) as broker:
             if is_first:
@@ -233,13 +239,15 @@ def test_clean_stop_keeps_the_index(tmp_path):
 
 
 def test_node_in_memory_has_no_index():
-    """QP-50."""
+    """A node that keeps everything in memory has no index, and refuses a query (QP-50)."""
     with Broker() as broker, pytest.raises(BrokerError, match="keeps everything in memory"):
         broker.query(queue="q", key="k")
 
 
 def test_messages_of_a_stream(broker, channel):
-    """They stay ready when consumers have read them, and are dropped with their segment."""
+    """The messages of a stream stay ready when consumers have read them, and are shown as dropped when their segment is
+    deleted.
+    """
     arguments = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 100, "x-max-length-bytes": 300}
     channel.queue_declare("indexed", durable=True, arguments=arguments)
     publish(channel, "indexed", "first" * 30, message_id="m-1")
@@ -253,7 +261,7 @@ def test_messages_of_a_stream(broker, channel):
 
 
 def test_an_index_is_made_anew_by_another_engine(tmp_path, caplog):
-    """The queue reports the messages that it has."""
+    """When another engine is set, the index is made anew: the queue reports the messages that it has."""
     data = str(tmp_path / "data")
     for start, engine in enumerate(("lmdb", "hash", "hash-java", "lmdb")):
         sizes = {"message_index_slots": 1000, "message_index_entries": 4000}

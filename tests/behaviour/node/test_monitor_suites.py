@@ -44,17 +44,17 @@ def test_disk_monitor(monitored):
     ("limit", "size"), [("70MiB", 73_400_320), ("50MB", 50_000_000), (1.0, TOTAL), (1.5, TOTAL * 3 // 2)]
 )
 def test_set_disk_free_limit_command(monitored, limit, size):
-    """mem_relative 1 and 1.5, and sizes with units."""
+    """The limit can be a multiple of the memory, such as mem_relative 1 and 1.5, or a size with a unit."""
     assert monitored().set_disk_free_limit(limit) == size
 
 
 def test_set_vm_memory_high_watermark_relative1(monitored):
-    """1.0 is all the memory there is."""
+    """A watermark of 1.0 is all the memory there is."""
     assert monitored().set_memory_high_watermark(1.0) == TOTAL
 
 
 def test_set_vm_memory_high_watermark_relative2(tmp_path, monitored):
-    """The same with RabbitMQ's key in a file."""
+    """A relative watermark can be set in a file with RabbitMQ's key."""
     file = tmp_path / "warren.toml"
     file.write_text("vm_memory_high_watermark.relative = 1.0\n")
     assert (
@@ -67,5 +67,5 @@ def test_set_vm_memory_high_watermark_relative2(tmp_path, monitored):
     ("absolute", "size"), [(104_857_600, 104_857_600), ("100MiB", 104_857_600), (TOTAL + 1, TOTAL)]
 )
 def test_set_vm_memory_high_watermark_absolute(monitored, absolute, size):
-    """104857600 bytes, or all the memory if that is less."""
+    """An absolute watermark is 104857600 bytes, or all the memory if that is less."""
     assert monitored().set_memory_high_watermark(absolute) == size

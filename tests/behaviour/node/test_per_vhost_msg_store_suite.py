@@ -16,7 +16,7 @@ from warren.tests.file_sizes import size_of_files
 
 from ..wire import Client
 
-SMALL, LARGE = 512, 8192  # One body size is embedded in the queue index, the other goes to the message store.
+SMALL, LARGE = 512, 8192  # a body that is embedded in the queue index, and one that goes to the message store
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def size_of(broker, vhost):
 
 
 def written(broker, vhost):
-    """Bytes that journal and store have written; files may be longer, because room is reserved ahead."""
+    """Bytes that journal and store have written. Files may be longer, because room is reserved ahead."""
     files = Path(DataDir(broker.settings.data_dir).vhost(vhost)).rglob("*")
     return sum(len(file.read_bytes().rstrip(b"\0")) for file in files if file.suffix in (".wal", ".rdq", ".idx"))
 
@@ -53,8 +53,8 @@ def fill(broker, vhost, size, count=100):
 
 
 def test_parameter_validation(data_dir):
-    """The size of a batch is no setting, because a batch is what one turn gathered. The credit is a setting, and every
-    pair of numbers that can work is accepted.
+    """The size of a batch cannot be set, because a batch is what one turn has gathered. The credit can, and every pair
+    of numbers that can work is accepted.
     """
     with pytest.raises(SettingsError, match="unknown setting"):
         Settings.of(msg_store_io_batch_size=4096)

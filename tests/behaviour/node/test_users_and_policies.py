@@ -59,7 +59,7 @@ def test_a_user_logs_in_with_his_password_and_needs_permissions(own_broker):
 
 
 def test_a_deleted_user_is_disconnected(own_broker):
-    """CM-81."""
+    """The connections of a deleted user are closed, and those of others stay (CM-81)."""
     broker = own_broker()
     broker.add_user("kim", "secret")
     broker.set_permissions("kim")
@@ -96,7 +96,9 @@ def test_refusals_have_rabbitmqs_texts(own_broker, call, text):
 
 
 def test_permissions_refuse_what_rabbitmq_refuses(own_broker):
-    """Twenty-four sets of permissions, thirty-odd actions each, compared with the answers of RabbitMQ 3.10.8."""
+    """warren allows and refuses about thirty actions under each of 24 sets of permissions exactly as RabbitMQ 3.10.8
+    did.
+    """
     broker = own_broker()
     vhost, user = permission_cases.VHOST, permission_cases.USER
     broker.create_vhost(vhost)
@@ -142,7 +144,9 @@ def test_an_impersonator_may_publish_as_another_user(own_broker):
 
 
 def test_limits_of_connections_queues_and_channels(own_broker):
-    """CM-87, CM-111, CM-114."""
+    """Limits of connections, channels and queues refuse with RabbitMQ's texts what exceeds them (CM-87, CM-111,
+    CM-114).
+    """
     broker = own_broker()
     broker.add_user("kim", "secret")
     broker.set_permissions("kim")
@@ -173,7 +177,9 @@ def test_limits_of_connections_queues_and_channels(own_broker):
 
 
 def test_a_policy_takes_effect_on_queues_that_exist_and_on_new_ones(own_broker):
-    """CM-128, CM-129."""
+    """A policy, or an operator policy, takes effect at once on queues that exist and on new ones, and ends when it is
+    cleared (CM-128, CM-129).
+    """
     broker = own_broker()
     broker.declare_queue("old")
     for number in range(5):
@@ -195,7 +201,9 @@ def test_a_policy_takes_effect_on_queues_that_exist_and_on_new_ones(own_broker):
 
 
 def test_the_smaller_number_counts_and_otherwise_the_argument(own_broker):
-    """CM-128."""
+    """Of a queue's argument and a policy of the same meaning the smaller number counts; where they are not numbers, the
+    argument counts (CM-128).
+    """
     broker = own_broker()
     broker.declare_queue("q", arguments={"x-max-length": 3, "x-dead-letter-exchange": "", "x-overflow": "drop-head"})
     broker.set_policy("p", "^q$", {"max-length": 9, "overflow": "reject-publish"})
@@ -208,7 +216,7 @@ def test_the_smaller_number_counts_and_otherwise_the_argument(own_broker):
 
 
 def test_an_alternate_exchange_by_policy(own_broker):
-    """CM-129."""
+    """A policy sets the alternate exchange of exchanges that exist and of new ones (CM-129)."""
     broker = own_broker()
     broker.declare_queue("lost")
     broker.declare_exchange("early")
@@ -233,7 +241,7 @@ def test_definitions_survive_a_restart(tmp_path):
         broker.declare_queue("q", durable=True)
         broker.change_password("guest", "changed")
         users, policies = broker.users(), broker.policies()
-    # The default password counts on a new node only.
+    # `default_pass` counts for a new node only.
     with Broker(data_dir=data_dir, default_pass="again") as broker:
         assert (broker.users(), broker.policies()) == (users, policies)
         channel = connect(broker, "kim", "secret").channel()
@@ -252,7 +260,9 @@ def test_definitions_survive_a_restart(tmp_path):
 
 
 def test_new_passwords_pass_the_validators(own_broker):
-    """AB-167: of a new user, of a user who exists, and of the first user of a new node."""
+    """Validators check each new password: that of a new user, of an existing one, and of the first user of a new node
+    (AB-167).
+    """
     broker = own_broker(credential_validator_min_length=5, credential_validator_regexp="^[a-z]+$")
     with pytest.raises(BrokerError, match="minimum required password length is 5"):
         broker.add_user("kim", "abcd")

@@ -1,7 +1,7 @@
 """Virtual hosts that are created and deleted while the broker runs (AB-27, AB-31, AB-64, AB-169, AB-170).
 
-With RabbitMQ's vhost_SUITE and connection tracking suites for one node. Their cases for clusters (2n) do not apply, and
-those about files are elsewhere.
+The file includes RabbitMQ's vhost_SUITE and connection tracking suites, as far as they are about one node. Those about
+files are elsewhere.
 """
 
 import os
@@ -69,7 +69,7 @@ def closed_with(client):
 
 
 def test_vhost_creation_idempotency(broker, vhost, connect):
-    """AB-169: creating it three times succeeds, and its queues stay."""
+    """A virtual host can be created three times, and its queues stay (AB-169)."""
     broker.declare_queue("kept", vhost=vhost)
     for _ in range(3):
         broker.create_vhost(vhost)
@@ -89,7 +89,7 @@ def test_a_new_vhost_has_the_default_exchanges(broker, vhost):
 
 
 def test_vhosts_share_nothing(broker, vhost, connect, name):
-    """The same name is another queue in each, and a message stays in its own."""
+    """The same name is another queue in each virtual host, and a message stays in its own."""
     here, there = connect(vhost).channel(), connect().channel()
     here.queue(name)
     with pytest.raises(Refused):
@@ -158,7 +158,9 @@ def test_a_deleted_vhost_cannot_be_opened(broker, vhost, connect):
 
 
 def test_a_vhost_created_anew_is_empty(broker, vhost, connect):
-    """AB-170: queues, exchanges, bindings, messages and tracing of the deleted one are gone."""
+    """A virtual host that is created anew has none of the queues, exchanges, bindings and messages of the deleted one,
+    and tracing is off (AB-170).
+    """
     channel = connect(vhost).channel()
     channel.exchange("x", "fanout", durable=True)
     channel.exchange("upstream", "fanout", auto_delete=True)
@@ -185,7 +187,7 @@ def test_deleting_an_unknown_vhost_names_it(broker, name):
 
 
 def test_deleting_it_leaves_no_process(broker, inside, name):
-    """AB-170: the queues, their supervisors and the broker's own channel end."""
+    """When a virtual host is deleted, its queues, their supervisors and the broker's own channel in it end (AB-170)."""
     broker.declare_queue("warm")
     base = broker._node._base
     broker.wait_idle()
@@ -201,7 +203,9 @@ def test_deleting_it_leaves_no_process(broker, inside, name):
 
 
 def test_a_vhost_may_have_the_name_of_a_kind(broker, connect):
-    """Metadata uses these names for kinds of operations; deleting such a vhost waits for its own operations only."""
+    """A virtual host may have a name that Metadata uses for kinds of operations; its deletion waits for its own
+    operations only.
+    """
     for name in ("vhost", "exchange", "queue", "binding"):
         broker.create_vhost(name)
         channel = connect(name).channel()
@@ -212,8 +216,8 @@ def test_a_vhost_may_have_the_name_of_a_kind(broker, connect):
 
 
 def test_declaring_while_it_is_deleted_leaves_nothing(broker, connect, name):
-    """Operations that run when the virtual host is deleted are refused or done, and a new one of that name has none of
-    them.
+    """Operations under way when their virtual host is deleted are refused or done, and a new one of that name has none
+    of their results.
     """
     for _ in range(20):
         broker.create_vhost(name)

@@ -13,8 +13,7 @@ COUNT = 30_000
 
 @pytest.mark.parametrize("arguments", LIMITS, ids=["reject_publish", "reject_publish_dlx"])
 def test_confirms_rejects_conflict(client, name, arguments):
-    """Publishes mixed with gets: no outcome comes for a number that an earlier multiple covered, and each number gets
-    one."""
+    """Under publishes mixed with gets each number gets one outcome, and none that an earlier multiple covered."""
     publisher, getter = client.channel(), client.channel()
     publisher.queue(name, arguments)
     publisher.confirm()
@@ -70,7 +69,7 @@ def test_dead_queue_is_reported(channel, inside, name, method):
 
 
 def test_dead_queue_can_be_deleted(channel, inside, name):
-    """AB-63: it can be declared anew."""
+    """A queue that crashed for good can be deleted and declared anew (AB-63)."""
     channel.queue(name)
     inside.crash_for_good(name)
     assert channel.delete(name) == 0
@@ -86,7 +85,7 @@ def test_queue_that_crashed_once_is_used_again(channel, client, inside, name):
     channel.confirm()
     inside.crash(name)
     assert channel.wait(m.BasicCancel).method.consumer_tag == "t"
-    # A publish that overtakes the restart is refused (AB-111), whereas a declare waits for it (AB-63).
+    # The declare in `ready` waits for the restart (AB-63); a publish that overtakes it would be refused (AB-111).
     assert channel.ready(name) == 0
     channel.publish("again", name)
     assert channel.confirms(1, 1) == ([1], [])

@@ -80,11 +80,11 @@ class Machine(RuleBasedStateMachine):
         self.model.begin_step()
         worker = self.worker(number)
         channel = self.channels[worker]
-        # A consumer without acks may lose its next deliveries together with the channel.
+        # The next deliveries to a consumer without acks may be lost with the channel.
         if not any(consumer.no_ack for consumer in worker.consumers.values()):
             self.model.uncertain["a"].update(range(self.model.published["a"], self.model.published["a"] + publishes))
             self.do_publish("a", publishes)
-            # What is delivered to the channel after its end goes back to the queue when others may have later messages.
+            # Deliveries that arrive after the channel's end are requeued when others may already have later messages.
             self.model.returned = publishes > 0 and bool(worker.consumers)
         channel.send(m.BasicAck(1 << 40) if by_error else m.ChannelClose(200, "bye"))
         self.broker.wait_idle()
@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
 
     def do_recover(self, number: int) -> None:
         worker = self.worker(number)
-        # A recover also requeues deliveries that cross it, so it is sent when nothing is in flight.
+        # basic.recover also requeues deliveries that cross it, so it is sent only when nothing is in flight.
         self.rest()
         self.model.begin_step()
         self.channels[worker].send(m.BasicRecover(True))

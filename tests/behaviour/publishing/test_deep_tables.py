@@ -23,7 +23,9 @@ def only_deep(headers):
 @pytest.mark.parametrize("letter", "FA")
 @pytest.mark.parametrize("levels", [200, MAX_DEPTH])
 def test_deep_headers_arrive_as_they_are(channel, name, levels, letter):
-    """That includes a dead letter, whose headers the broker decodes, adds its own to, and encodes again."""
+    """Deeply nested headers arrive unchanged, also in a dead letter, whose headers the broker decodes, extends and
+    encodes again.
+    """
     headers = nested(levels, letter)
     dead = channel.queue(f"{name}-dead")
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
@@ -39,7 +41,7 @@ def test_deep_headers_arrive_as_they_are(channel, name, levels, letter):
 
 
 def test_deep_values_in_the_records_of_deaths(channel, name):
-    """A client may write x-death itself. Two equal entries are merged, whatever is in them."""
+    """A client may write x-death itself, and two equal entries are merged, whatever they contain."""
     dead = channel.queue(f"{name}-dead")
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
     entry = ("F", Table((("queue", *nested(MAX_DEPTH - 3, "A")[0][1:]),)))
@@ -68,7 +70,9 @@ def test_deep_headers_are_routed(channel, name):
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 20_000])
 def test_deeper_headers_are_refused(client, channel, witness, broker, name, levels):
-    """With 502, and only the connection of that client ends. RabbitMQ has no limit."""
+    """Headers beyond the limit of nesting close the connection of that client with 502, and no other. RabbitMQ has no
+    such limit.
+    """
     if broker is None:
         pytest.skip("the limit is warren's")
     value = b"V"

@@ -1,4 +1,5 @@
-"""Publishes in one write that differ in routing key, exchange, properties or size: each is treated as if it came alone.
+"""Publishes in one write that differ in routing key, exchange, properties or size are each treated as if they came
+alone.
 
 The broker reads such publishes as few runs. These are the places where a run must end, or where its messages must be
 told apart. `test_split_runs` compares whole conversations.
@@ -59,7 +60,9 @@ def test_headers_decide_behind_a_binding_and_an_alternate_exchange(client, chann
 
 
 def test_sender_selected_keys_among_messages_without(client, channel, name):
-    """AB-75: headers of one shape in which only some have CC or BCC, and some have these letters inside of a value."""
+    """Messages of one shape, of which only some have the headers CC or BCC, and some have these letters inside a value,
+    go each to their own queues (AB-75).
+    """
     main, copy, blind = (channel.queue(f"{name}-{which}") for which in ("main", "copy", "blind"))
     with client.in_one_piece():
         for number in range(120):
@@ -86,7 +89,9 @@ def test_a_false_user_id_among_others(client, channel, name):
 
 
 def test_a_missing_exchange_among_others(client, channel, name):
-    """AB-105: a run in which the exchange of one message does not exist, in confirm mode."""
+    """In a run in confirm mode, the message whose exchange does not exist closes the channel, and the ones before it
+    are confirmed (AB-105).
+    """
     channel.queue(name)
     exchange = channel.exchange(name, "fanout")
     channel.bind(name, exchange)
@@ -127,7 +132,7 @@ def test_dead_letters_of_differing_messages(client, channel, name):
 
 
 def test_direct_replies_to_differing_requests(client, channel, name):
-    """AB-140 to AB-142: requests and replies that differ in their correlation ids."""
+    """Requests and replies that differ in their correlation ids reach the right channels (AB-140 to AB-142)."""
     requests = channel.queue(name)
     replies = channel.consume("amq.rabbitmq.reply-to", no_ack=True)
     with client.in_one_piece():
@@ -151,7 +156,7 @@ def test_direct_replies_to_differing_requests(client, channel, name):
 
 
 def test_priorities_and_expirations_among_differing_messages(client, channel, name):
-    """Messages that differ in ids as well as in what decides: each keeps its own priority and expiration."""
+    """Messages that differ in ids as well as in priority and expiration each keep their own."""
     queue = channel.queue(name, {"x-max-priority": 3})
     with client.in_one_piece():
         for number in range(160):

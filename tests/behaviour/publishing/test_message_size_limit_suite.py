@@ -1,4 +1,4 @@
-"""message_size_limit_SUITE (AB-105)."""
+"""message_size_limit_SUITE: messages above the limit are refused (AB-105)."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def channel(connect, own_broker):
 
 
 def test_max_message_size(channel, name):
-    """C406 above the limit; the channel is closed, the connection is not."""
+    """A message above the limit closes the channel with 406, but not the connection."""
     channel.queue(name)
     channel.publish(b"x" * LIMIT, name)
     assert len(channel.get(name, no_ack=True).body) == LIMIT

@@ -98,7 +98,7 @@ def test_confirms_of_unroutable_messages_keep_the_order_of_returns(channel, name
 
 
 def test_confirm_unroutable_message(channel, name):
-    """An ack without return (AB-111)."""
+    """An unroutable message is acked without a return (AB-111)."""
     channel.confirm()
     channel.publish("msg1", name)
     assert channel.wait().method == m.BasicAck(1, False)
@@ -149,7 +149,7 @@ def test_multiple_never_covers_what_is_unconfirmed(confirming, client, inside, n
 
 
 def test_multiple_never_covers_the_opposite_outcome(confirming, client, name):
-    """AB-113: acks and nacks in one piece of output."""
+    """An ack with multiple covers no nacked number, also if acks and nacks leave in one write (AB-113)."""
     full = client.channel().queue(f"{name}-full", {"x-max-length": 1, "x-overflow": "reject-publish"})
     targets = [name, name, full, name, full, full, name, name, full, name]
     with client.in_one_piece():
@@ -160,7 +160,7 @@ def test_multiple_never_covers_the_opposite_outcome(confirming, client, name):
 
 
 def test_many_publishes_take_few_acks(confirming, client, name):
-    """AB-113: a long prefix is one multiple ack."""
+    """A long sequence of confirmed publishes is one multiple ack (AB-113)."""
     with client.in_one_piece():
         for _ in range(1000):
             confirming.publish("m", name)
@@ -185,7 +185,7 @@ def test_each_queue_of_several_must_confirm(confirming, client, inside, name):
 @pytest.mark.parametrize("properties", [{}, {"delivery_mode": 2}, {"expiration": "0"}])
 @pytest.mark.parametrize("consumer", [None, True, False])
 def test_confirmed_whatever_becomes_of_the_message(confirming, client, name, properties, consumer):
-    """AB-111: whether the message is kept, delivered with or without ack, or expires at once."""
+    """A message is confirmed whether it is kept, delivered with or without ack, or expires at once (AB-111)."""
     if consumer is not None:
         client.channel().consume(name, no_ack=consumer)
     confirming.publish("m", name, **properties)

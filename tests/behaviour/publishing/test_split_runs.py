@@ -1,9 +1,9 @@
-"""Runs are only a matter of speed: a broker that makes a run of every message shows clients nothing else.
+"""Runs are only a matter of speed: a broker that makes a run of every message sends clients exactly the same.
 
 A random conversation of a client with a broker has publishes of many kinds, of which each batch is one write; gets,
 consumers with a prefetch, settlements in any order, transactions and dead letters. It is played twice, the second time
-with every run split after one message, from the frame parser to the queue. Compared is what the client receives on each
-channel, step by step, and what the queues have at the end.
+with every run split after one message, from the frame parser to the queue. What the client receives on each channel is
+compared step by step, and so is what the queues have at the end.
 """
 
 from contextlib import contextmanager
@@ -57,7 +57,7 @@ BINDINGS = [
 CONFIRMING, TRANSACTIONAL = 1, 2
 #: Channels with a consumer each.
 CONSUMING = (3, 4)
-#: Instead of a prefetch count: the consumer does not acknowledge.
+#: In the place of a prefetch count: the consumer does not acknowledge.
 NO_ACK = -1
 
 #: Where a batch is published to: exchange and routing keys. Most batches reach the same queues under different keys.
@@ -69,7 +69,7 @@ PLACES = [
     ("", ["levels"]),
     ("", [*QUEUES, "graves", "nowhere"]),
 ]
-#: Properties that only travel with a message.
+#: Properties that the broker only passes on.
 CARRIED = ["message_id", "correlation_id", "timestamp", "type", "app_id", "reply_to"]
 
 
@@ -90,7 +90,7 @@ def any_headers(rng):
 
 
 def any_decision(rng):
-    """Properties that decide the fate of a message."""
+    """Properties that decide the fate of a message, chosen at random."""
     found = {"delivery_mode": rng.choice([1, 2])}
     if rng.random() < 0.3:
         found["priority"] = rng.randrange(5)
@@ -102,7 +102,7 @@ def any_decision(rng):
 
 
 def any_batch(rng):
-    """Some publishes: exchange, routing key, mandatory, body size, and what they have of the properties."""
+    """Some publishes: for each the exchange, routing key, mandatory, body size, and its properties."""
     exchange, keys = rng.choice(PLACES)
     carried = rng.sample(CARRIED, rng.randrange(len(CARRIED) + 1))
     decisions = [any_decision(rng)] * rng.choice([1, 5]) + [any_decision(rng)]
@@ -145,7 +145,7 @@ def any_step(rng):
 
 @contextmanager
 def split_runs():
-    """Every run that arrives or is made inside has one message, whose properties the channel decodes."""
+    """While inside, every run has one message, whose properties the channel decodes."""
     with (
         patch.object(connection, "FrameReader", lambda: FrameReader(fast=False)),
         patch.object(reader, "fate", lambda props: (SPECIAL + props, None)),
@@ -157,7 +157,7 @@ def split_runs():
 
 @pytest.fixture(scope="module", params=["in memory", "on disk"])
 def own_broker(request, tmp_path_factory):
-    """A broker of this module, so that its idleness is that of the conversation."""
+    """A broker for this module only, so that it is idle exactly when the conversation is."""
     data_dir = str(tmp_path_factory.mktemp("split") / "data") if request.param == "on disk" else None
     with Broker(port=0, data_dir=data_dir) as broker:
         yield broker
@@ -175,7 +175,7 @@ def test_split_runs_give_the_same_results(own_broker, seed):
 
 
 class Player:
-    """Plays one conversation and writes down what the client receives."""
+    """Plays one conversation and records what the client receives."""
 
     def __init__(self, broker):
         self.broker = broker
@@ -202,8 +202,8 @@ class Player:
         self.broker.wait_idle()
         for queue in QUEUES:
             log.append((queue, [seen(event) for event in iter(lambda queue=queue: channel.get(queue, True), None)]))
-        # Dead letters come from several queues, which do not wait for each other, and some only after these gets: what
-        # was behind the head of a queue has expired now that it is the head.
+        # Dead letters come from several queues, which do not wait for each other, and some come only after these gets:
+        # messages behind the head of a queue have expired when they become the head.
         self.broker.wait_idle()
         graves = [seen(event) for event in iter(lambda: channel.get("graves", True), None)]
         log.append(sorted((event.method.routing_key, event.body, repr(event.properties)) for event in graves))
@@ -221,11 +221,11 @@ class Player:
             channel.bind(queue, exchange, key, arguments)
 
     def received(self):
-        """What has come on each channel, once the broker is idle. How confirms are combined is left to the broker."""
+        """What has arrived on each channel when the broker is idle. How confirms are combined is left to the broker."""
         self.broker.wait_idle()
         log = {}
         for number, channel in self.channels.items():
-            channel.call(m.ChannelFlow(True))  # what was sent before comes before the answer
+            channel.call(m.ChannelFlow(True))  # everything that was sent before this answer has arrived with it
             arrived, confirmed = [], []
             events = self.client.events[number]
             while events:
@@ -240,7 +240,7 @@ class Player:
         return log
 
     def outcomes(self, confirmed):
-        """For each publish of the confirming channel that got its confirm now, whether it was accepted."""
+        """For each publish of the confirming channel that was answered just now, whether it was accepted."""
         outcomes = {}
         for tag, is_multiple, is_ack in confirmed:
             for number in sorted(self.unconfirmed):
@@ -309,7 +309,7 @@ class Player:
         try:
             self.channels[TRANSACTIONAL].call(m.TxCommit())
         except Refused as refused:
-            # A queue of the transaction was full.
+            # The transaction failed because a queue was full.
             self.client.events.pop(TRANSACTIONAL)
             self.channels[TRANSACTIONAL] = self.client.channel(TRANSACTIONAL)
             self.channels[TRANSACTIONAL].call(m.TxSelect())
@@ -321,10 +321,10 @@ class Player:
 
 
 def seen(event):
-    """An event as a value to compare, without what the speed of the broker decides.
+    """An event as a value that can be compared, without the parts that depend on the broker's speed.
 
-    That is the time of a death, and whether a message without time to live behind others in a full queue expires or is
-    dropped for the next one: it expires when it becomes the head, unless messages that push it out come at once.
+    These are the time of a death, and whether an expired message behind others in a full queue expires or is dropped
+    for the next one: it expires when it becomes the head, unless messages that push it out come at once.
     """
     if event.properties is None:
         return event

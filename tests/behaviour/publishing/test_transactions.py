@@ -25,7 +25,7 @@ def test_publishes_arrive_at_commit(tx, client, name):
 
 
 def test_rollback_discards_publishes(tx, name):
-    """AB-117: the next transaction begins at once."""
+    """tx.rollback discards the publishes, and the next transaction begins at once (AB-117)."""
     tx.publish("1", name)
     tx.call(m.TxRollback())
     tx.publish("2", name)
@@ -34,7 +34,9 @@ def test_rollback_discards_publishes(tx, name):
 
 
 def test_publishes_are_checked_at_once(tx, name):
-    """AB-115: an error does not wait for the commit; earlier publishes are rolled back."""
+    """A publish is checked at once, so an error does not wait for the commit; earlier publishes of the transaction are
+    rolled back (AB-115).
+    """
     tx.publish("1", name)
     tx.refuses(404, f"no exchange '{name}' in vhost '/'", m.BasicPublish(exchange=name), b"")
     assert tx.client.channel().ready(name) == 0
@@ -54,7 +56,7 @@ def test_publishes_are_routed_at_once(tx, client, name):
 
 
 def test_returns_come_at_commit(tx, name):
-    """AB-116: returns come before commit-ok."""
+    """Returns come at the commit, before commit-ok (AB-116)."""
     tx.publish("back", f"{name}-absent", mandatory=True)
     tx.qos(0)
     assert not tx.pending
@@ -65,7 +67,9 @@ def test_returns_come_at_commit(tx, name):
 
 
 def test_a_message_whose_queue_is_gone_at_the_commit_is_returned(tx, client, name):
-    """AB-115, AB-116: the bindings of the publish count, and the queues of the commit."""
+    """A message is routed by the bindings at its publish, to the queues that exist at the commit; if none does, it is
+    returned (AB-115, AB-116).
+    """
     other = client.channel()
     tx.publish("back", name, mandatory=True)
     tx.publish("lost", name)
@@ -88,7 +92,9 @@ def test_a_queue_that_has_the_name_at_the_commit_gets_the_message(tx, client, na
 
 
 def test_a_queue_that_is_declared_before_the_commit_gets_what_was_published_to_its_name(tx, client, name):
-    """AB-115: the default exchange has no bindings that could count. RabbitMQ looks for the queue at the commit."""
+    """The default exchange has no bindings that could count, so a queue that is declared before the commit gets what
+    was published to its name. RabbitMQ looks for the queue at the commit as well (AB-115).
+    """
     other = client.channel()
     tx.publish("m", f"{name}-later", mandatory=True)
     tx.qos(0)
@@ -113,7 +119,7 @@ def test_settlements_take_effect_at_commit(tx, client, name):
 
 
 def test_rollback_puts_settlements_back(tx, client, name):
-    """AB-117: the deliveries are unacknowledged again, under their tags."""
+    """After a rollback the deliveries are unacknowledged again, under their tags (AB-117)."""
     other = client.channel()
     other.fill(name, *"abc")
     for _ in range(3):
@@ -129,7 +135,7 @@ def test_rollback_puts_settlements_back(tx, client, name):
 
 
 def test_tags_are_checked_at_once(tx, client, name):
-    """AB-115: a tag that was settled in this transaction is unknown."""
+    """Tags are checked at once: one that was settled in this transaction is unknown (AB-115)."""
     client.channel().publish("m", name)
     while tx.get(name) is None:
         pass
@@ -163,7 +169,7 @@ def test_empty_commit(tx):
 
 
 def test_refused_message_fails_the_commit(tx, client, name):
-    """AB-116: C406; other queues keep the messages they got."""
+    """If a queue refuses a message, the commit fails with 406; other queues keep the messages they got (AB-116)."""
     full = client.channel().queue(f"{name}-full", {"x-max-length": 1, "x-overflow": "reject-publish"})
     for target in (full, full, name):
         tx.publish("m", target)
@@ -173,7 +179,7 @@ def test_refused_message_fails_the_commit(tx, client, name):
 
 
 def test_commit_after_the_queue_was_deleted(tx, client, name):
-    """AB-116, AB-111: a deleted queue confirms."""
+    """A queue that was deleted before the commit confirms its messages (AB-116, AB-111)."""
     tx.publish("m", name)
     tx.qos(0)
     client.channel().delete(name)
@@ -188,7 +194,9 @@ def test_next_transaction_after_a_failed_one_is_on_a_new_channel(tx, client, nam
 
 
 def test_publish_is_an_error_while_committing(channel, inside, name):
-    """AB-56: until commit-ok any method but close is X504. The commit waits for a queue that does not answer."""
+    """Until commit-ok any method but channel.close closes the connection with 504 (AB-56). The commit waits for a queue
+    that does not answer.
+    """
     channel.queue(name)
     channel.call(m.TxSelect())
     channel.publish("m", name)

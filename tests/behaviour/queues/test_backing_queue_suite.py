@@ -1,4 +1,4 @@
-"""backing_queue_SUITE (queue-and-store section 12.1): the cases that need a whole broker, the others are in
+"""backing_queue_SUITE: the cases that need a whole broker (queue-and-store section 12.1); the others are in
 tests/store. Also paging under alarms (queue-and-store section 12.7).
 """
 
@@ -41,7 +41,7 @@ def disk_client(disk_broker):
 
 
 def eventually(condition):
-    """Wait for `condition`. The broker has threads of its own, so it is checked again and again."""
+    """Wait for `condition`. The broker has threads of its own, so it is checked repeatedly."""
     deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true in time"
@@ -66,7 +66,7 @@ def open_files(directory):
         try:
             path = os.readlink(descriptor)
         except FileNotFoundError:
-            continue  # the descriptor of this listing
+            continue  # a descriptor of this listing itself
         if path.startswith(str(directory)) and ".rdq" in path:
             found.append(path)
     return found
@@ -89,7 +89,7 @@ def test_bq_variable_queue_delete_msg_store_files_callback(disk_broker, disk_cli
 
 
 def test_bq_queue_recover(data_dir):
-    """Confirmed messages survive a crash of the queue and a restart of the broker. The count is exact."""
+    """Confirmed messages survive a crash of the queue and a restart of the broker, and the queue's count is exact."""
     count = 2 * 1024
     with Broker(data_dir=str(data_dir), stop_timeout=100) as broker:
         client = Client(broker.url)
@@ -111,8 +111,8 @@ def test_bq_queue_recover(data_dir):
 @pytest.mark.skipif(IS_PORTABLE, reason="the memory in use cannot be measured here without /proc")
 @pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
 def test_paging_stops_on_a_disk_alarm_and_goes_on_after_it(disk_broker, disk_client, monkeypatch, delivery_mode):
-    """queue-and-store section 8.3: while the disk is low, queues write nothing to it to free memory, however scarce
-    that is.
+    """While the disk alarm is on, queues write nothing to free memory, however scarce memory is, and go on after it
+    (queue-and-store section 8.3).
     """
     monkeypatch.setattr("warren.actors.queue.disk.durability.REPORT_SECONDS", 0.01)
     reports = []
@@ -134,7 +134,7 @@ def test_paging_stops_on_a_disk_alarm_and_goes_on_after_it(disk_broker, disk_cli
     assert in_memory() == 100
     disk_broker.set_alarm("disk", False)
     eventually(lambda: in_memory() == 0)
-    # A queue that is paging gets a new target at once.
+    # The alarm gives a queue that is paging a new target at once.
     disk_broker.set_alarm("disk", True)
     eventually(lambda: inside.call(lambda: queue.backing.paging.target) == INFINITE)
     disk_broker.set_memory_high_watermark(1.0)

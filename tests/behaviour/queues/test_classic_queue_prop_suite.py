@@ -41,7 +41,7 @@ class Sent:
     size: int
     persistent: bool
     expires: bool
-    #: The channel that has it unacknowledged.
+    #: The channel that has the message unacknowledged.
     channel: int | None = None
     tag: int = 0
     delivered: bool = False
@@ -100,7 +100,7 @@ class ClassicQueue(RuleBasedStateMachine):
         return sum(not sent.expires for sent in self.ready())
 
     def came(self, event) -> Sent:
-        """Find the delivered message. Only messages that may have expired can stand before it (QS-45)."""
+        """Find the delivered message in the model. Only messages that may have expired can stand before it (QS-45)."""
         for sent in self.ready():
             if sent.body.encode() == event.body:
                 assert event.method.redelivered or not sent.delivered, (
@@ -122,17 +122,17 @@ class ClassicQueue(RuleBasedStateMachine):
                 sent.channel = None
 
     def sync(self) -> None:
-        """Wait until the queue has handled everything: an answer to a declare may overtake publishes."""
+        """Wait until the queue has handled everything; the answer to a declare alone may overtake publishes."""
         self.broker.wait_idle()
 
     def check_all(self) -> None:
-        """Check that exactly the ready messages are delivered, in order (QS-46, QS-48)."""
+        """Assert that exactly the ready messages are delivered, in order (QS-46, QS-48)."""
         while (event := self.channels[0].get(QUEUE, no_ack=True)) is not None:
             self.messages.remove(self.came(event))
         assert not self.certain(), f"missing: {[sent for sent in self.ready() if not sent.expires]}"
 
     def picked(self, pick: int, first: int = 0) -> int:
-        """The number of a channel. Hypothesis draws `pick` alone, so that no draw depends on what has expired."""
+        """The number of a channel. Hypothesis draws only `pick`, so that no draw depends on what has expired."""
         numbers = sorted(self.channels)[first:]
         return numbers[pick % len(numbers)]
 
@@ -148,10 +148,10 @@ class ClassicQueue(RuleBasedStateMachine):
 
     @rule()
     def kill_queue(self) -> None:
-        self.channels[0].ready(QUEUE)  # after a restart the queue may not have a process yet
+        self.channels[0].ready(QUEUE)  # a request gives the queue its process, which it may lack after a restart
         Inside(self.broker).crash(QUEUE)
         self.sync()
-        self.channels[0].ready(QUEUE)  # answered by the queue's next process
+        self.channels[0].ready(QUEUE)  # the queue's next process answers
         self.messages = [sent for sent in self.messages if sent.persistent]
         self.release()
 
@@ -210,7 +210,7 @@ class ClassicQueue(RuleBasedStateMachine):
         if number in self.published:
             first = self.published[number] + 1
             self.published[number] += count
-            assert len(channel.confirms(first, self.published[number])[0]) == count  # QS-47
+            assert len(channel.confirms(first, self.published[number])[0]) == count  # QS-47: all are confirmed
         self.sync()
 
     @rule(pick=PICKS, no_ack=st.booleans())
@@ -268,7 +268,7 @@ class ClassicQueue(RuleBasedStateMachine):
 
 def run(**options) -> None:
     machine = type("Machine", (ClassicQueue,), options)
-    # No shrinking: a shorter failure is worth less than an hour of starting brokers.
+    # No shrinking: it would take an hour of starting brokers to make a failure shorter.
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -293,7 +293,7 @@ def test_classic_queue_v1_and_lazy_queue_v1(mode):
 @pytest.mark.timeout(60 + 10 * EXAMPLES)
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 def test_classic_queue_v2_and_lazy_queue_v2(mode):
-    """The same with every body in the message store."""
+    """Random command sequences agree with the model also if every body goes to the message store."""
     run(mode=mode, embed_below=0)
 
 

@@ -31,7 +31,7 @@ def pace(broker, name, **keys):
 
 
 def test_burst_is_spread(broker, channel):
-    """QP-90: 20 messages at 50 a second take 0.4 s, though they came together."""
+    """20 messages that come together take 0.4 s at 50 a second (QP-90)."""
     pace(broker, "spread", rate=50)
     channel.queue_declare("spread")
     began = time.monotonic()
@@ -46,7 +46,7 @@ def test_burst_is_spread(broker, channel):
 
 
 def test_message_that_would_wait_too_long_is_refused(broker, channel):
-    """QP-102: a message an hour, and a minute of waiting: nothing that comes now is accepted."""
+    """A message that would wait too long is refused: here at one an hour, with a longest wait of a minute (QP-102)."""
     pace(broker, "refusing", rate=1, period_ms=3_600_000, max_wait_ms=60_000, overflow="nack")
     channel.queue_declare("refusing")
     with pytest.raises(pika.exceptions.NackError):
@@ -55,7 +55,9 @@ def test_message_that_would_wait_too_long_is_refused(broker, channel):
 
 
 def test_message_that_would_wait_too_long_becomes_a_dead_letter(broker, channel):
-    """QP-102."""
+    """With the overflow `dead-letter`, a message that would wait too long becomes a dead letter with the reason `paced`
+    (QP-102).
+    """
     definition = {
         "pace-rate": 1,
         "pace-period-ms": 3_600_000,
@@ -76,7 +78,9 @@ def test_message_that_would_wait_too_long_becomes_a_dead_letter(broker, channel)
 
 
 def test_each_group_of_consumers_has_the_rate(broker, channel):
-    """Two consumers of one group share a message an hour and its burst of 3; another group has its own."""
+    """Two consumers of one consumer group share one message an hour and its burst of 3; another consumer group has its
+    own.
+    """
     pace(broker, "grouped", rate=1, period_ms=3_600_000, burst=3, scope="group")
     channel.queue_declare("grouped")
     got = {"a1": 0, "a2": 0, "b": 0}

@@ -51,7 +51,7 @@ def test_reject_confirm(channel, name, limit, size):
     ids=["max_length_drop_publish", "max_length_bytes_drop_publish"],
 )
 def test_drop_publish(channel, name, limit, size):
-    """Without confirms new messages are dropped silently (AB-101)."""
+    """Without confirms a full queue drops new messages silently (AB-101)."""
     channel.queue(name, {**limit, "x-overflow": "reject-publish"})
     for letter in "abc":
         channel.publish(letter * size, name)
@@ -75,7 +75,7 @@ def test_max_length_drop_publish_requeue(channel, name):
 
 
 def test_length_counts_ready_messages_only(channel, name):
-    """AB-99: unacknowledged messages do not count."""
+    """Unacknowledged messages do not count in the length (AB-99)."""
     channel.queue(name, {"x-max-length": 2})
     channel.publish("1", name)
     channel.publish("2", name)
@@ -85,7 +85,7 @@ def test_length_counts_ready_messages_only(channel, name):
 
 
 def test_bytes_count_bodies_only(channel, name):
-    """AB-99: headers do not count."""
+    """Only bodies count in the length in bytes, not headers (AB-99)."""
     channel.queue(name, {"x-max-length-bytes": 10})
     channel.publish("12345", name, headers={"long": "x" * 100})
     channel.publish("67890", name, headers={"long": "x" * 100})
@@ -105,7 +105,9 @@ def test_either_limit_overflows(channel, name):
 
 @pytest.mark.parametrize("limit", [{"x-max-length": 0}, {"x-max-length-bytes": 2}])
 def test_new_message_itself_may_be_dropped(channel, name, limit):
-    """AB-100: by limit 0, or because it is larger than the byte limit; it is confirmed."""
+    """A new message may be dropped itself, by a limit of 0 or because it is larger than the limit in bytes; it is
+    confirmed (AB-100).
+    """
     channel.queue(name, limit)
     channel.confirm()
     channel.publish("abc", name)
@@ -114,7 +116,7 @@ def test_new_message_itself_may_be_dropped(channel, name, limit):
 
 
 def test_limit_0_hands_over_to_a_ready_consumer(channel, name):
-    """AB-100, AB-123: a message that goes straight to a consumer is never in the queue."""
+    """With a limit of 0 a message goes directly to a ready consumer, and so is never in the queue (AB-100, AB-123)."""
     channel.queue(name, {"x-max-length": 0})
     channel.consume(name, no_ack=True)
     channel.publish("1", name)
@@ -122,7 +124,7 @@ def test_limit_0_hands_over_to_a_ready_consumer(channel, name):
 
 
 def test_reject_publish_refuses_though_a_consumer_is_ready(channel, name):
-    """AB-101: the limit is checked before the message is handed over."""
+    """With reject-publish the limit is checked before a message could go to a ready consumer (AB-101)."""
     channel.queue(name, {"x-max-length": 0, "x-overflow": "reject-publish"})
     channel.consume(name, no_ack=True)
     channel.confirm()
@@ -143,7 +145,7 @@ def test_requeue_may_drop_heads(channel, name):
 
 
 def test_end_of_a_channel_may_drop_heads(client, name):
-    """AB-102: the messages that it requeues may exceed the limit."""
+    """The messages that a channel's end requeues may exceed the limit, and then the head is dropped (AB-102)."""
     channel, other = client.channel(), client.channel()
     channel.queue(name, {"x-max-length": 2})
     channel.publish("1", name)
@@ -154,7 +156,7 @@ def test_end_of_a_channel_may_drop_heads(client, name):
 
 
 def test_refusal_by_one_queue_nacks_the_message(channel, name):
-    """AB-111: although another queue has taken it."""
+    """A message that one queue refuses is nacked, although another queue has taken it (AB-111)."""
     channel.exchange(name, "fanout")
     channel.queue(f"{name}-full", {"x-max-length": 0, "x-overflow": "reject-publish"})
     channel.queue(f"{name}-open")

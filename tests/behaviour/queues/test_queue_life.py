@@ -17,7 +17,9 @@ def gone(channel, name):
 
 
 def test_auto_delete_queue_goes_with_its_last_consumer(channel, name):
-    """AB-85: not before it had a consumer, and not with the first of two. basic.get makes no consumer."""
+    """An auto-delete queue ends when its last consumer leaves: not before it had one, and not with the first of two.
+    basic.get makes no consumer (AB-85).
+    """
     channel.queue(name, auto_delete=True)
     channel.publish("1", name)
     channel.get(name, no_ack=True)
@@ -41,7 +43,7 @@ def gone_soon(channel, name):
 
 @pytest.mark.parametrize("end", ["channel", "connection", "death"])
 def test_auto_delete_queue_goes_with_its_consumers_channel(connect, name, end):
-    """AB-85: whether the channel or the connection closes, or the client dies."""
+    """An auto-delete queue ends when its consumer's channel or connection closes, or its client dies (AB-85)."""
     client = connect()
     channel = client.channel()
     channel.queue(name, auto_delete=True)
@@ -56,7 +58,7 @@ def test_auto_delete_queue_goes_with_its_consumers_channel(connect, name, end):
 
 
 def test_auto_delete_queue_stays_until_it_had_a_consumer(connect, name):
-    """AB-85: it outlives the connection that declared it."""
+    """An auto-delete queue that has had no consumer outlives the connection that declared it (AB-85)."""
     client = connect()
     client.channel().queue(name, auto_delete=True)
     client.close()
@@ -69,7 +71,7 @@ def test_auto_delete_queue_stays_until_it_had_a_consumer(connect, name):
 
 
 def test_unused_queue_expires(channel, connect, name):
-    """AB-93: its messages are not dead-lettered, and a publish is no use of it."""
+    """A queue that nobody uses expires. Its messages are not dead-lettered, and a publish is no use of it (AB-93)."""
     channel.queue(f"{name}-dead")
     begun = monotonic()
     channel.queue(name, {"x-expires": 60, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"})
@@ -79,7 +81,7 @@ def test_unused_queue_expires(channel, connect, name):
 
 
 def test_consumed_queue_does_not_expire(channel, name):
-    """AB-93: the time begins when the last consumer leaves."""
+    """A queue with a consumer does not expire; the time begins when the last consumer leaves (AB-93)."""
     channel.queue(
         f"{name}-clock",
         {"x-message-ttl": 800, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-bell"},
@@ -112,7 +114,9 @@ def test_use_prolongs_the_life_of_a_queue(channel, name, use):
 
 
 def test_redeclared_queue_is_another_one(channel, name):
-    """AB-86: it does not have the bindings and messages of the old one."""
+    """A queue that is declared again after its deletion does not have the bindings and messages of the old
+    one (AB-86).
+    """
     channel.queue(name)
     channel.bind(name, "amq.direct", name)
     channel.publish("old", name)
@@ -126,7 +130,9 @@ def test_redeclared_queue_is_another_one(channel, name):
 
 
 def test_a_deletion_with_which_many_exchanges_go_tells_the_number_of_messages(channel, name):
-    """Their bindings are removed in steps, and the queue is not killed meanwhile (AB-86)."""
+    """A queue with which many auto-delete exchanges go, whose bindings are removed in steps, is not killed meanwhile,
+    so the deletion is answered with its number of messages (AB-86).
+    """
     channel.queue(name)
     for number in range(1100):
         channel.exchange(f"{name}.{number}", "fanout", auto_delete=True)
@@ -138,7 +144,9 @@ def test_a_deletion_with_which_many_exchanges_go_tells_the_number_of_messages(ch
 
 
 def test_consumers_of_a_deleted_queue_are_cancelled(client, connect, name):
-    """AB-126: each gets basic.cancel with nowait; its unacknowledged deliveries may still be settled."""
+    """Each consumer of a deleted queue gets basic.cancel with nowait, and its unacknowledged deliveries can still be
+    settled (AB-126).
+    """
     watcher = client.channel()
     watcher.queue(name)
     watcher.consume(name, "a")
@@ -157,7 +165,9 @@ def test_consumers_of_a_deleted_queue_are_cancelled(client, connect, name):
 
 
 def test_a_consumer_that_is_left_keeps_an_auto_delete_queue(client, name):
-    """AB-85, AB-126: it gets no basic.cancel."""
+    """While one of two consumers is left, an auto-delete queue stays, and that consumer gets no basic.cancel (AB-85,
+    AB-126).
+    """
     watcher = client.channel()
     watcher.queue(name, auto_delete=True)
     watcher.consume(name, "a")
@@ -189,7 +199,7 @@ def test_without_the_capability_there_is_no_notification(connect, name):
 
 
 def test_deleting_a_queue_confirms_and_discards(channel, name):
-    """AB-86: its messages are not dead-lettered."""
+    """The deletion of a queue confirms its messages and does not dead-letter them (AB-86)."""
     channel.queue(f"{name}-dead")
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"})
     channel.confirm()

@@ -18,7 +18,7 @@ LOCKED = (
 
 
 def test_declare_answers_with_name_ready_messages_and_consumers(channel, name):
-    """AB-83: unacknowledged messages do not count."""
+    """queue.declare-ok has the name, the ready messages without unacknowledged ones, and the consumers (AB-83)."""
     assert channel.declare(name) == m.QueueDeclareOk(name, 0, 0)
     for body in ("a", "b", "c"):
         channel.publish(body, name)
@@ -32,7 +32,7 @@ def test_declare_answers_with_name_ready_messages_and_consumers(channel, name):
 
 
 def test_empty_name_is_generated(channel):
-    """AB-82: `amq.gen-` and 22 characters of URL-safe base64, different each time."""
+    """A generated name is `amq.gen-` and 22 characters of URL-safe base64, different each time (AB-82)."""
     names = {channel.queue(exclusive=True) for _ in range(3)}
     assert len(names) == 3
     for generated in names:
@@ -40,7 +40,7 @@ def test_empty_name_is_generated(channel):
 
 
 def test_reserved_names_cannot_be_declared(client):
-    """AB-65: even if the queue exists. A passive declare may look for one."""
+    """A reserved name cannot be declared, even if the queue exists. A passive declare may look for it (AB-65)."""
     generated = client.channel().queue(exclusive=True)
     for reserved in ("amq.mine", generated):
         client.channel().refuses(
@@ -84,13 +84,13 @@ def test_line_ends_stay_in_names_elsewhere(channel, name, method):
     ],
 )
 def test_empty_name_without_declared_queue(channel, method):
-    """AB-62: C404, since the channel has declared no queue."""
+    """An empty name is refused with 404 if the channel has declared no queue (AB-62)."""
     channel.refuses(404, "no previously declared queue", method)
 
 
 def test_empty_name_means_the_last_declared_queue(channel, name):
-    """AB-62: in bind an empty key becomes the queue's name too, but only if the queue's name was empty. The name stays
-    when the queue is deleted.
+    """An empty name means the queue that the channel declared last, also after that queue was deleted. In bind an empty
+    key then becomes the queue's name too, but only if the queue's name was empty (AB-62).
     """
     channel.queue(f"{name}-other")
     channel.queue(name)
@@ -116,7 +116,9 @@ def test_empty_name_means_the_last_declared_queue(channel, name):
 
 
 def test_passive_declare_sets_the_last_declared_queue(channel, name):
-    """amqp-broker section 7: as an active one does. Flags and arguments are not compared."""
+    """A passive declare sets the last declared queue as an active one does, and does not compare flags and arguments
+    (amqp-broker section 7).
+    """
     channel.queue(f"{name}-a")
     channel.queue(f"{name}-b")
     channel.publish("1", f"{name}-a")
@@ -129,7 +131,9 @@ def test_passive_declare_sets_the_last_declared_queue(channel, name):
 
 
 def test_passive_declare_of_an_absent_queue(client, name):
-    """amqp-broker section 7: C404. An empty name is not replaced."""
+    """A passive declare of an absent queue is refused with 404, and an empty name is not replaced (amqp-broker section
+    7).
+    """
     client.channel().refuses(404, f"no queue '{name}' in vhost '/'", m.QueueDeclare(queue=name, passive=True))
     channel = client.channel()
     channel.queue(name)
@@ -137,7 +141,7 @@ def test_passive_declare_of_an_absent_queue(client, name):
 
 
 def test_nowait_omits_the_reply(channel, name):
-    """AB-60: in declare, purge, bind and delete; queue.unbind has no nowait."""
+    """declare, purge, bind and delete with nowait are not answered; queue.unbind has no nowait (AB-60)."""
     channel.send(m.QueueDeclare(queue=name, nowait=True))
     channel.send(m.QueueBind(queue=name, exchange="amq.fanout", nowait=True))
     channel.send(m.QueuePurge(queue=name, nowait=True))
@@ -259,7 +263,7 @@ def test_equivalent_declarations(channel, name, first, second):
             {"x-queue-leader-locator": "client-local"},
             "'x-queue-leader-locator' for {} of queue type rabbit_classic_queue",
         ),
-        # Of two faults the one of the argument that is checked first is reported.
+        # Of two faults the one in the argument that is checked first is reported.
         ({"x-max-priority": -1, "x-expires": 0}, "'x-expires' for {}: {{value_zero,0}}"),
     ],
 )
@@ -318,7 +322,7 @@ def test_accepted_arguments(channel, name, arguments):
     ],
 )
 def test_exclusive_queue_is_locked_to_others(channel, connect, name, method):
-    """AB-84: methods of another connection that name it get C405."""
+    """Methods of another connection that name an exclusive queue are refused with 405 (AB-84)."""
     channel.queue(name, exclusive=True)
     channel.bind(name, "amq.direct", "k")
     method.queue = name
@@ -326,7 +330,7 @@ def test_exclusive_queue_is_locked_to_others(channel, connect, name, method):
 
 
 def test_exclusive_flag_must_match(client, name):
-    """AB-84: also in a declare on the owner's own connection."""
+    """The exclusive flag must match, also in a declare on the owner's own connection (AB-84)."""
     client.channel().queue(name, exclusive=True)
     assert client.channel().queue(name, exclusive=True) == name
     client.channel().refuses(405, LOCKED.format(name), m.QueueDeclare(queue=name))
@@ -337,13 +341,13 @@ def test_exclusive_flag_must_match(client, name):
 
 
 def test_durable_is_ignored_where_exclusive_is_set(channel, name):
-    """AB-83: durable or not, an exclusive queue is declared again."""
+    """An exclusive queue can be declared again, as durable or not (AB-83)."""
     channel.queue(name, exclusive=True, durable=True)
     assert channel.queue(name, exclusive=True) == name
 
 
 def test_publishing_into_an_exclusive_queue_is_open_to_all(channel, connect, name):
-    """AB-84: the lock concerns methods that name the queue."""
+    """Everybody may publish into an exclusive queue: the lock is about methods that name the queue (AB-84)."""
     channel.queue(name, exclusive=True)
     channel.consume(name, no_ack=True)
     connect().channel().publish("hello", name)
@@ -351,14 +355,16 @@ def test_publishing_into_an_exclusive_queue_is_open_to_all(channel, connect, nam
 
 
 def test_exclusive_queue_is_gone_before_close_ok(client, connect, name):
-    """AB-84: when its connection closes in order, the name is free at once."""
+    """When a connection closes in order, the names of its exclusive queues are free before close-ok (AB-84)."""
     client.channel().queue(name, exclusive=True)
     client.close()
     connect().channel().refuses(404, f"no queue '{name}' in vhost '/'", m.QueueDeclare(queue=name, passive=True))
 
 
 def test_exclusive_queue_goes_when_its_client_dies(client, connect, name):
-    """AB-84: its bindings go with it, so that a mandatory message is returned."""
+    """When a client dies, its exclusive queues go with their bindings, so that a mandatory message is
+    returned (AB-84).
+    """
     client.channel().queue(name, exclusive=True)
     client.abort()
     other = connect().channel()
@@ -374,7 +380,7 @@ def test_exclusive_queue_goes_when_its_client_dies(client, connect, name):
 
 
 def test_bind_checks_in_order(client, name):
-    """amqp-broker section 7: the default exchange, the exchange, the queue, then the binding."""
+    """queue.bind is checked in this order: default exchange, exchange, queue, binding (amqp-broker section 7)."""
     client.channel().refuses(
         403, "operation not permitted on the default exchange", m.QueueBind(queue=name, exchange="")
     )
@@ -383,8 +389,8 @@ def test_bind_checks_in_order(client, name):
 
 
 def test_unbind_of_an_absent_binding_succeeds(client, name):
-    """amqp-broker section 7: also if the queue or the exchange is absent. Unbinding from the default exchange is
-    refused.
+    """queue.unbind succeeds without the binding, and also without the queue or the exchange. Unbinding from the default
+    exchange is refused (amqp-broker section 7).
     """
     channel = client.channel()
     channel.call(m.QueueUnbind(queue=name, exchange=f"{name}-x"))
@@ -399,12 +405,14 @@ def test_unbind_of_an_absent_binding_succeeds(client, name):
 
 
 def test_purge_of_an_absent_queue(channel, name):
-    """amqp-broker section 7: C404."""
+    """A purge of an absent queue is refused with 404 (amqp-broker section 7)."""
     channel.refuses(404, f"no queue '{name}' in vhost '/'", m.QueuePurge(queue=name))
 
 
 def test_purge_drops_ready_messages_only(channel, name):
-    """amqp-broker section 7: unacknowledged ones stay and may be requeued, and no message is dead-lettered."""
+    """A purge drops ready messages only. Unacknowledged ones stay and may be requeued, and no message is dead-lettered
+    (amqp-broker section 7).
+    """
     channel.queue(f"{name}-dead")
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"})
     for body in ("a", "b", "c"):
@@ -441,7 +449,9 @@ def test_an_exclusive_queue_of_a_connection_that_was_reset(connect, inside, name
 
 
 def test_a_consumer_that_deletes_its_queue_gets_delete_ok_first(client, channel, name):
-    """AB-126: the notifications follow, and other channels get theirs."""
+    """A consumer that deletes its queue gets delete-ok before basic.cancel, and consumers on other channels get theirs
+    (AB-126).
+    """
     other = client.channel()
     channel.queue(name)
     for tag in "ab":
@@ -454,7 +464,9 @@ def test_a_consumer_that_deletes_its_queue_gets_delete_ok_first(client, channel,
 
 
 def test_delete_counts_ready_messages(channel, name):
-    """amqp-broker section 7, AB-86: not unacknowledged ones, which may still be acknowledged."""
+    """delete-ok counts the ready messages and not the unacknowledged ones, which may still be acknowledged (amqp-broker
+    section 7, AB-86).
+    """
     channel.queue(name)
     for body in ("a", "b", "c"):
         channel.publish(body, name)

@@ -1,4 +1,4 @@
-"""queue_parallel_SUITE: a test for each of its cases on classic queues."""
+"""queue_parallel_SUITE: a test for each of its cases about classic queues."""
 
 import pytest
 
@@ -12,8 +12,8 @@ def queue(channel, name):
 
 @pytest.fixture
 def expect(broker, channel, queue):
-    """`expect(ready, unacked)` waits for these counts in the listing (AB-176), or for `ready` from another broker's
-    declare.
+    """`expect(ready, unacked)` waits for these counts in the listing (AB-176). For another broker than warren it waits
+    for `ready` in the answer to a declare.
     """
 
     def expect(ready, unacked):

@@ -74,7 +74,9 @@ def test_recovery(restarts, size):
 
 @pytest.mark.parametrize("arguments", [{}, {"x-queue-mode": "lazy"}], ids=["plain", "lazy"])
 def test_a_queue_that_crashes_empty_keeps_its_numbers(restarts, arguments):
-    """Else records of old messages in the journal and the store would count for new messages with the same numbers."""
+    """A queue that crashes while it is empty keeps its next number. Otherwise records of old messages in journal and
+    store would count for new messages with the same numbers.
+    """
     restarts.channel.queue("q", arguments, durable=True)
     restarts.fill("q", ["gone"] * 5)
     restarts.channel.take("q", 5)
@@ -101,7 +103,9 @@ def test_messages_that_expire_while_the_broker_is_down_are_dead_lettered(restart
 
 @pytest.mark.parametrize("arguments", [{}, {"x-queue-mode": "lazy"}], ids=["plain", "lazy"])
 def test_dead_letters_of_a_stopping_broker_are_not_lost(restarts, arguments):
-    """A clean stop holds all queues before it ends one. The messages expire at some time while the broker stops."""
+    """A clean stop puts all queues on hold before it ends one, so dead letters of messages that expire during the stop
+    are not lost.
+    """
     restarts.channel.queue("dead", durable=True)
     for number in range(20):
         restarts.channel.queue(f"q{number}", {"x-message-ttl": 50 + number, **arguments, **DEAD}, durable=True)
@@ -131,7 +135,9 @@ def test_x_death_survives(restarts):
 
 @pytest.mark.parametrize("size", [10, 5000], ids=["embedded", "stored"])
 def test_a_dead_letter_reaches_a_queue_that_nobody_has_needed_since_the_restart(restarts, size):
-    """The queue of dead letters has no process until the first dead letter comes, and the next restart has all."""
+    """A queue of dead letters that has no process since the restart gets one with the first dead letter, and the next
+    restart has all of them.
+    """
     restarts.channel.queue("dead", durable=True)
     restarts.channel.queue("q", DEAD, durable=True)
     bodies = [str(number).ljust(size) for number in range(6)]

@@ -1,5 +1,5 @@
-"""Expiry of messages: queue TTL and expiration (AB-94 to AB-98). A dead letter shows when a message expired: no test
-sleeps.
+"""Expiry of messages by queue TTL and expiration (AB-94 to AB-98). A dead letter shows when a message expired, so no
+test sleeps.
 """
 
 from time import monotonic
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def mortal(channel, name):
-    """Declares a queue whose dead letters are delivered to this channel under the consumer tag `dead`."""
+    """`mortal(...)` declares a queue whose dead letters are delivered to this channel under the consumer tag `dead`."""
 
     def make(**arguments):
         channel.queue(f"{name}-dead")
@@ -74,7 +74,7 @@ def test_expired_message_behind_the_head_still_counts(channel, mortal, name):
 
 
 def test_each_message_expires_at_its_own_time(channel, mortal):
-    """AB-95: the timer is set again for each new head."""
+    """The timer is set again for each new head, so each message expires at its own time (AB-95)."""
     queue = mortal()
     begun = monotonic()
     for number in (20, 40, 60):
@@ -148,7 +148,9 @@ def test_ttl_0_delivers_to_a_ready_consumer(channel, name, no_ack, by):
 
 
 def test_expiration_0_behind_others_waits_to_become_the_head(channel, name):
-    """AB-95: until then the message is kept and counted, and nobody gets it."""
+    """A message with expiration 0 behind others is kept and counted until it becomes the head, and then is delivered to
+    nobody (AB-95).
+    """
     channel.queue(name)
     channel.publish("a", name)
     channel.publish("b", name, expiration="0")

@@ -34,7 +34,7 @@ def connect(url, connect):
 
 
 def publish(channel, queue, shops, start=0, size=0, **properties):
-    """A message for each shop, whose body is its shop and number."""
+    """Publish a message for each shop, whose body is its shop and number."""
     for number, shop in enumerate(shops, start):
         channel.publish(f"{shop}{number}".ljust(size), queue, headers={"shop": shop}, **properties)
 
@@ -44,7 +44,7 @@ def shops(bodies):
 
 
 def test_shops_take_turns(channel, name):
-    """Deliveries go round the lanes, whether by basic.get or to a consumer, and acknowledged messages are gone."""
+    """Deliveries go to the lanes in turn, by basic.get and to a consumer, and acknowledged messages are gone."""
     queue = channel.queue(name, BY_SHOP, durable=True)
     publish(channel, queue, "aaaabbc")
     channel.expect_ready(queue, 7)
@@ -139,7 +139,9 @@ def test_lanes_are_listed(inside, channel, name):
 
 
 def test_a_turn_looks_at_the_lanes_that_have_changed(channel, name, monkeypatch):
-    """With 100 lanes and 100 turns a look at all of them would be 10,000 looks; a listing or a report may do that."""
+    """A turn checks only lanes that have changed: with 100 lanes and 100 turns, checking all would be 10,000 checks. A
+    listing or a report may check all.
+    """
     queue = channel.queue(name, BY_SHOP, durable=True)
     channel.confirm()
     for lane in range(100):
@@ -183,7 +185,9 @@ def test_arguments_that_make_no_sense_are_refused(channel, name, arguments, key,
 
 
 def test_drop_lowest_spares_the_urgent_messages(channel, name):
-    """A flood of unimportant messages pushes out its own oldest ones (QP-63); without the argument the urgent ones."""
+    """With `drop-lowest` a flood of unimportant messages pushes out its own oldest ones; without the argument it pushes
+    out urgent ones (QP-63).
+    """
     queue = channel.queue(name, {"x-max-priority": 2, "x-max-length": 3, "x-drop-lowest": True})
     channel.publish("urgent", queue, priority=2)
     for number in range(4):
@@ -194,8 +198,8 @@ def test_drop_lowest_spares_the_urgent_messages(channel, name):
 
 @pytest.mark.parametrize("size", [10, 6000], ids=["embedded", "stored"])
 def test_lanes_survive_a_restart_and_keep_their_order(tmp_path, size):
-    """A lazy queue of three shops, one of which floods it: after a restart each shop goes on where it was, and what it
-    publishes then comes behind what it had.
+    """After a restart of a lazy queue with three shops, of which one floods it, each shop goes on where it was, and its
+    new messages come after its old ones.
     """
     arguments = {**BY_SHOP, "x-queue-mode": "lazy"}
     persistent = {"delivery_mode": 2, "size": size}

@@ -33,7 +33,7 @@ def connect(url, connect):
 
 @pytest.fixture
 def policy(broker, name):
-    """Sets the policy of the test's queue, or clears it."""
+    """`policy(...)` sets the policy of the test's queue, or clears it."""
 
     def use(definition):
         if definition is None:
@@ -47,7 +47,7 @@ def policy(broker, name):
 
 
 def publish(channel, queue, shops, start=0, **properties):
-    """A message for each shop, whose body is its shop and number."""
+    """Publish a message for each shop, whose body is its shop and number."""
     for number, shop in enumerate(shops, start):
         channel.publish(f"{shop}{number}", queue, headers={"shop": shop}, **properties)
 
@@ -57,7 +57,9 @@ def shops(bodies):
 
 
 def test_a_policy_gives_a_queue_lanes(inside, channel, name, policy):
-    """The messages that are there already keep a lane of their own, and later ones take turns with it."""
+    """When a policy gives a queue lanes, the messages that it has keep a lane of their own, with which later ones take
+    turns.
+    """
     queue = channel.queue(name, durable=True)
     publish(channel, queue, "aaaa", delivery_mode=2)
     channel.expect_ready(queue, 4)
@@ -69,7 +71,7 @@ def test_a_policy_gives_a_queue_lanes(inside, channel, name, policy):
 
 
 def test_deliveries_from_before_can_be_settled(channel, name, policy):
-    """Ack tags stay valid, and a message that comes back is the next of the old messages' lane."""
+    """Ack tags from before stay valid, and a message that comes back is the next one of the old messages' lane."""
     queue = channel.queue(name, durable=True)
     publish(channel, queue, "aaa", delivery_mode=2)
     channel.expect_ready(queue, 3)
@@ -128,7 +130,7 @@ def test_another_value_decides(channel, name, policy):
 
 
 def test_the_number_of_lanes_may_shrink(channel, name, policy):
-    """Values share the lanes that remain, and each value keeps its order."""
+    """When the number of lanes shrinks, values share the lanes that remain, and each value keeps its order."""
     policy({**BY_SHOP, "fair-lanes-max": 8})
     queue = channel.queue(name, durable=True)
     publish(channel, queue, "abcdef")
@@ -195,7 +197,9 @@ def persistent_name(name, inside):
 
 @pytest.mark.parametrize("loses_lanes", [False, True])
 def test_lanes_of_a_policy_survive_a_crash_of_the_queue(channel, persistent_name, policy, inside, loses_lanes):
-    """A queue that has lost its lanes finds what is in them, although no setting mentions lanes any more."""
+    """A queue that lost its lanes by a policy and then crashes finds the messages in them, although no setting mentions
+    lanes any more.
+    """
     name = persistent_name
     policy(BY_SHOP)
     channel.queue(name, durable=True)
@@ -216,7 +220,9 @@ def test_lanes_of_a_policy_survive_a_crash_of_the_queue(channel, persistent_name
 @pytest.mark.parametrize("size", [10, 6000], ids=["embedded", "stored"])
 @pytest.mark.parametrize("loses_lanes", [False, True])
 def test_lanes_of_a_policy_survive_restarts(tmp_path, size, loses_lanes):
-    """The second restart finds a queue whose lanes are empty, and which has none if it has lost them."""
+    """A queue with lanes finds its messages after a restart. After a second one, at which its lanes are empty, it goes
+    on with them, or without lanes if the policy is gone.
+    """
     for start, had in ((0, 0), (100, 7), (200, 0)):
         with Broker(data_dir=str(tmp_path / "data"), port=0, stop_timeout=100) as broker:
             if not start:
@@ -248,8 +254,8 @@ def test_lanes_of_a_policy_survive_restarts(tmp_path, size, loses_lanes):
 @pytest.mark.parametrize("ends", ["stop", "kill"])
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 def test_lanes_that_come_back_lose_nothing(tmp_path, mode, ends):
-    """A lane that the queue had before goes on with its numbers: journal and segments may have the old ones, and a
-    start would take the acknowledgements of old messages for those of new ones.
+    """A lane that comes back goes on with its earlier numbers. Journal and segments may still have records for these,
+    and a start would otherwise take the acknowledgements of old messages for those of new ones.
     """
     fair = {**BY_SHOP, "queue-mode": mode}
     with Broker(data_dir=str(tmp_path / "data"), port=0, stop_timeout=100) as broker:

@@ -33,7 +33,7 @@ def connect(url, connect):
 
 @pytest.fixture
 def members(channel, name):
-    """The names of three queues; `a`, `b` and `c` end them."""
+    """The names of three queues, which end in `a`, `b` and `c`."""
     return [channel.queue(f"{name} {letter}", durable=True) for letter in "abc"]
 
 
@@ -43,7 +43,7 @@ def group(channel, name, **arguments):
 
 
 def fill(channel, members, letters):
-    """Publish a message for each letter, whose body is the letter and a number."""
+    """Publish a message for each letter to the queue of that letter; its body is the letter and a number."""
     counts = {}
     for number, letter in enumerate(letters):
         queue = next(member for member in members if member.endswith(letter))
@@ -73,7 +73,7 @@ def test_a_fair_group_lets_its_members_take_turns(channel, name, members):
     queue = group(channel, name, members=members)
     fill(channel, members, "aaaaabbc")
     found = consumed(channel, queue, 8)
-    # The first offer that reaches the group is granted before the others are known.
+    # The first offer that reaches the group queue is granted before the other offers are known.
     assert sorted(found) == sorted("aaaaabbc")
     assert sorted(found[1:4]) in (["a", "b", "c"], ["a", "b", "b"], ["a", "a", "b"]), found
     for member in members:
@@ -81,7 +81,9 @@ def test_a_fair_group_lets_its_members_take_turns(channel, name, members):
 
 
 def test_hundreds_of_members_take_turns(channel, name):
-    """A queue for each tenant and a group over them: unlike lanes, their number is not limited to 256 (QP-68)."""
+    """A group queue over hundreds of queues, one for each tenant, gives each its turns; unlike lanes, their number is
+    not limited to 256 (QP-68).
+    """
     shops = [channel.queue(f"{name}-{number:03}") for number in range(300)]
     for _ in range(2000):
         channel.publish("f", shops[0])
@@ -91,7 +93,7 @@ def test_hundreds_of_members_take_turns(channel, name):
     channel.expect_ready(shops[-1], 1)
     queue = group(channel, f"group {name}", pattern=f"^{name}-")
     found = consumed(channel, queue, 610)
-    # The offers of all members are known after the first grants.
+    # After the first grants the offers of all members are known.
     assert found.count("s") == 299, found
 
 
@@ -115,7 +117,7 @@ def test_a_weighted_group_gives_each_member_its_share(channel, name, members):
 
 
 def test_a_strict_group_prefers_earlier_members(channel, name, members):
-    """Whatever waits when a delivery begins, the first member that has something delivers (QP-77)."""
+    """A strict group queue delivers from the first member that has a message when the delivery begins (QP-77)."""
     queue = group(channel, name, members=members, schedule="strict")
     fill(channel, members, "cbcbab")
     assert consumed(channel, queue, 3) == "abb"
@@ -123,7 +125,7 @@ def test_a_strict_group_prefers_earlier_members(channel, name, members):
     channel.publish("a", members[0])
     channel.confirms(1, 1)
     event = channel.delivery()
-    assert letters([event.body]) == "b"  # it was at the consumer before
+    assert letters([event.body]) == "b"  # this one was delivered before
     channel.ack(event.tag)
     assert letters([channel.delivery().body]) == "a"
 
@@ -158,7 +160,9 @@ def test_quorum_queues_can_be_members(channel, name):
 
 
 def test_no_ack_prefetch_and_a_global_limit(connect, channel, name, members):
-    """A consumer gets as much as it may have, and its messages are unacknowledged in the members."""
+    """A consumer of a group queue gets as much as its limits allow, and its messages are unacknowledged in
+    the members.
+    """
     queue = group(channel, name, members=members)
     fill(channel, members, "aaaabbbbcccc")
     channel.qos(5)
@@ -215,7 +219,7 @@ def test_a_group_stores_nothing(channel, client, name, members):
     for method in (m.QueuePurge(queue=queue), m.QueueBind(queue=queue, exchange="amq.direct", routing_key="x")):
         client.channel().refuses(403, text, method)
     client.channel().refuses(403, text, m.BasicPublish(routing_key=queue), b"body")
-    # A copy for the group goes nowhere.
+    # A copy that is published to the group queue itself is dropped.
     channel.publish("copy", members[0], headers={"CC": [queue]})
     channel.expect_ready(members[0], 1)
     assert letters(channel.get_all(queue)) == "c"
@@ -290,7 +294,7 @@ def test_a_later_member_that_a_user_may_not_read_is_left_out(broker, channel, na
 
 
 def test_a_member_that_crashes_is_used_again(broker, channel, name, members):
-    """What a consumer had of the member comes again, and only that."""
+    """After a member has crashed, a consumer gets the messages again that it had from that member, and only those."""
     inside = Inside(broker)
     queue = group(channel, name, members=members)
     fill(channel, members, "ab")

@@ -28,7 +28,7 @@ def disk_channel(disk_broker):
     [({"x-queue-mode": "lazy"}, "lazy"), ({"x-queue-mode": "default"}, "default"), ({}, "default")],
 )
 def test_declare_args(disk_broker, disk_channel, name, arguments, mode):
-    """A listing gives the mode as declared, `default` without one."""
+    """A listing shows the mode as it was declared, or `default` without one."""
     disk_channel.queue(name, arguments, durable=True)
     assert disk_broker.queue(name).queue_mode == mode
 
@@ -50,7 +50,9 @@ def test_queue_mode_policy(disk_broker, disk_channel, name, argument):
 
 @pytest.mark.parametrize("argument", ["default", "lazy"])
 def test_queue_mode_policy_that_precedes_the_argument(tmp_path, name, argument):
-    """D-1 with `queue_mode_precedence` `policy`: in queues that are there, and in those declared or started later."""
+    """With `queue_mode_precedence` `policy`, a policy overrides the argument in queues that exist, and in those
+    declared or started later (D-1).
+    """
     data_dir = str(tmp_path / "data")
     with Broker(data_dir=data_dir, queue_mode_precedence="policy") as broker:
         broker.declare_queue("before", durable=True, arguments={"x-queue-mode": argument})
@@ -76,7 +78,7 @@ def test_set_queue_mode(disk_broker, disk_channel, name, argument):
     disk_broker.set_queue_mode(name, other)
     Inside(disk_broker).crash(name)
     disk_broker.wait_idle()
-    disk_channel.ready(name)  # answered by the queue's next process
+    disk_channel.ready(name)  # the queue's next process answers
     assert disk_broker.queue(name).queue_mode == (argument or "default") != other
 
 
@@ -91,7 +93,7 @@ def test_queue_mode_of_an_absent_queue_or_an_unknown_mode(disk_broker, disk_chan
 
 @pytest.mark.parametrize("size", [20, 5000], ids=["embedded", "stored"])
 def test_publish_consume(disk_broker, disk_channel, name, size):
-    """Waves of 2000 messages are published and consumed in order across live switches."""
+    """Waves of 2000 messages are published and consumed in order while the mode changes."""
     disk_channel.queue(name, durable=True)
     disk_channel.confirm()
     published = consumed = 0
@@ -138,7 +140,7 @@ def test_a_queue_changes_its_mode_while_it_is_consumed(disk_broker, disk_channel
 
 
 def test_a_listing_of_a_queue_whose_unacknowledged_bodies_are_on_disk(disk_broker, disk_channel, name):
-    """The listing does not wait for the bodies."""
+    """A listing of a queue with unacknowledged bodies on disk does not wait for them."""
     disk_channel.queue(name, {"x-queue-mode": "lazy"}, durable=True)
     disk_channel.confirm()
     disk_channel.publish("x" * 5000, name, delivery_mode=2, timestamp=1000)

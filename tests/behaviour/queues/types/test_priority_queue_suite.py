@@ -1,6 +1,6 @@
 """priority_queue_SUITE: a test for each case (AB-104, queue-and-store section 12.4), in memory and on a disk.
 
-But for `unknown_info_key`: a backing queue is asked for no item by its name.
+There is none for `unknown_info_key`, because warren asks a backing queue for no item by name.
 """
 
 import os
@@ -15,7 +15,7 @@ from ...wire import table
 
 @pytest.fixture(scope="module", params=["memory", "disk"])
 def broker(request, tmp_path_factory):
-    """A broker of this module, in place of the session's. None if the tests run against another broker."""
+    """A broker for this module instead of the session's; None if the tests run against another broker."""
     if "WARREN_TEST_URL" in os.environ:
         if request.param == "disk":
             pytest.skip("the tested broker chooses its disk itself")
@@ -44,7 +44,7 @@ def queue(channel, name):
 
 
 def publish(channel, queue, *priorities):
-    """A message for each priority, whose body is its number and priority: `0:1`."""
+    """Publish a message for each priority; its body is its number and priority, such as `0:1`."""
     for number, priority in enumerate(priorities):
         channel.publish(f"{number}:{priority}", queue, priority=priority)
 
@@ -154,7 +154,9 @@ def test_requeue_one_by_one(channel, queue):
 
 
 def test_drop(channel, name):
-    """QP-63: limit 4 and priorities 1, 2, 3 three times: the highest are dropped first, 2, 1, 1, 1 remain (AB-104)."""
+    """With a limit of 4 and the priorities 1, 2, 3 three times, the highest are dropped first, and 2, 1, 1, 1 remain
+    (QP-63, AB-104).
+    """
     queue = channel.queue(name, {"x-max-priority": 4, "x-max-length": 4})
     publish(channel, queue, 1, 2, 3, 1, 2, 3, 1, 2, 3)
     channel.expect_ready(queue, 4)
@@ -163,7 +165,7 @@ def test_drop(channel, name):
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_reject(channel, name, overflow):
-    """Limit 4: the first four stay (AB-101)."""
+    """With a limit of 4 and reject-publish the first four messages stay (AB-101)."""
     queue = channel.queue(name, {"x-max-priority": 4, "x-max-length": 4, "x-overflow": overflow})
     publish(channel, queue, 1, 2, 3, 1, 2, 3, 1, 2, 3)
     channel.expect_ready(queue, 4)

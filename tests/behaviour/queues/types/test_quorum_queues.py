@@ -1,4 +1,4 @@
-"""Quorum queues: their rules, and messages that are returned too often. RabbitMQ 3.10 passes these tests too."""
+"""The rules of quorum queues, and messages that are returned too often. RabbitMQ 3.10 passes these tests, too."""
 
 import pytest
 
@@ -13,7 +13,7 @@ QUORUM = {"x-queue-type": "quorum"}
 
 @pytest.fixture
 def quorum(channel, name):
-    """Declares a quorum queue, and one for its dead letters."""
+    """`quorum(...)` declares a quorum queue, and a queue for its dead letters."""
 
     def make(**arguments):
         return channel.queue(name, {**QUORUM, **arguments}, durable=True)
@@ -28,7 +28,9 @@ def count(event):
 
 
 def test_a_delivery_that_is_not_the_first_has_its_count(channel, quorum):
-    """A header of the publisher's with that name is replaced; its other headers stay."""
+    """A delivery that is not the first has the header x-delivery-count, in the place of a publisher's header of that
+    name; the publisher's other headers stay.
+    """
     queue = quorum()
     channel.consume(queue)
     channel.publish("a", queue, headers={"n": 1, "x-delivery-count": 77})
@@ -56,7 +58,7 @@ def test_get_has_the_count_from_the_first_time_on(channel, quorum):
 
 
 def test_each_way_back_counts(client, channel, quorum):
-    """A nack, a reject, basic.recover and the end of the channel."""
+    """A nack, a reject, basic.recover and the end of the channel each count as one return."""
     queue = quorum()
     channel.publish("a", queue)
     for number, give_back in enumerate(
@@ -78,7 +80,9 @@ def test_each_way_back_counts(client, channel, quorum):
 
 
 def test_a_message_beyond_the_delivery_limit_is_dead_lettered(channel, quorum, name):
-    """With the reason delivery_limit, and without the count. Others are not affected."""
+    """A message beyond the delivery limit is dead-lettered with the reason delivery_limit and without its count. Other
+    messages are not affected.
+    """
     grave = channel.queue(f"{name}-dead")
     queue = quorum(**{"x-delivery-limit": 2, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave})
     channel.consume(grave, "dead", no_ack=True)
@@ -114,7 +118,9 @@ def test_without_dead_letter_exchange_it_is_dropped(channel, quorum):
 
 
 def test_transient_messages_are_as_safe_as_persistent_ones(tmp_path):
-    """A quorum queue stores all; delivery-mode stays as it was published, which is transient here."""
+    """A quorum queue stores transient messages like persistent ones, and delivers them with the delivery mode with
+    which they were published.
+    """
     with Broker(port=0, data_dir=tmp_path) as broker:
         broker.declare_queue("q", durable=True, arguments=QUORUM)
         broker.declare_queue("classic", durable=True)
@@ -136,7 +142,7 @@ def test_transient_messages_are_as_safe_as_persistent_ones(tmp_path):
     ],
 )
 def test_flags(channel, name, flags, text):
-    """AB-91."""
+    """Flags that a quorum queue cannot have are refused with 406 (AB-91)."""
     text = f"invalid property '{text}' for queue '{name}' in vhost '/'"
     channel.refuses(406, text, m.QueueDeclare(queue=name, arguments=table(QUORUM), **flags))
 
@@ -169,7 +175,7 @@ def test_global_prefetch_is_refused(connect, quorum, name):
 
 
 def test_single_active_consumer(client, quorum, name):
-    """basic.get is refused; an exclusive consumer is not (AB-124)."""
+    """With a single active consumer basic.get is refused; an exclusive consumer is not (AB-124)."""
     quorum(**{"x-single-active-consumer": True})
     text = (
         f"cannot obtain access to locked queue '{name}' in vhost '/'. basic.get operations are not supported by quorum "

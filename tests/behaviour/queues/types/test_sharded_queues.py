@@ -36,7 +36,7 @@ def connect(broker):
             connection.close()
     broker.wait_idle()
     while names := [queue.name for queue in broker.queues()]:
-        broker.delete_queue(min(names, key=len))  # a logical queue before its shards, which go with it
+        broker.delete_queue(min(names, key=len))  # a logical queue before its shards, which it takes with it
 
 
 def declare(channel, name="q", shards=SHARDS, *, durable=False, exclusive=False, auto_delete=False, **arguments):
@@ -88,18 +88,18 @@ def receive(channel, count, queue="q", prefetch=0, auto_ack=False):
 
 
 def test_a_sequence_fills_the_shards_evenly(broker, connect):
-    """FC-89, FC-91."""
+    """Messages in sequence fill the shards evenly, and a passive declare counts all of them (FC-89, FC-91)."""
     channel = connect()
     assert declare(channel).message_count == 0
     fill(channel, 42, mandatory=True)
     assert sorted(in_shards(broker)) == [10, 10, 11, 11]
     counted = channel.queue_declare("q", passive=True).method
     assert (counted.message_count, counted.consumer_count) == (42, 0)
-    assert declare(channel).message_count == 42  # an equivalent declaration
+    assert declare(channel).message_count == 42  # an equivalent declaration succeeds
 
 
 def test_random_shards_get_their_share(broker, connect):
-    """FC-89."""
+    """With the policy `random` each shard gets about its share (FC-89)."""
     channel = connect()
     declare(channel, warren_shard_policy="random")
     fill(channel, 400)
@@ -107,7 +107,7 @@ def test_random_shards_get_their_share(broker, connect):
 
 
 def test_a_pipelined_run_is_spread_and_confirmed_message_by_message(broker, connect):
-    """FC-91: the channel gets many publishes at once; each has its confirm, whatever shard it went to."""
+    """Of many publishes that reach the channel at once, each has its confirm, whichever shard it went to (FC-91)."""
     channel = connect()
     declare(channel)
     with broker_publisher(broker) as publisher:
@@ -156,7 +156,7 @@ class broker_publisher:
 
 
 def test_an_exchange_binds_the_logical_queue(broker, connect):
-    """FC-89, FC-91."""
+    """An exchange binds the logical queue, and its messages go to the shards (FC-89, FC-91)."""
     channel = connect()
     declare(channel)
     channel.queue_declare("plain")
@@ -187,7 +187,9 @@ def test_transactions_reach_the_shards(broker, connect):
 
 
 def test_successive_gets_touch_all_shards(broker, connect):
-    """FC-92, FC-78: no shard's oldest message waits for more than N gets; the counts are those of the whole queue."""
+    """Successive gets take from all shards, so that no shard's oldest message waits for more than N gets, and get-ok
+    counts the whole queue (FC-92, FC-78).
+    """
     channel = connect()
     declare(channel)
     fill(channel, 12)
@@ -216,7 +218,7 @@ def test_a_got_message_is_settled_at_its_shard(broker, connect):
 
 @pytest.mark.parametrize("prefetch, auto_ack", [(0, False), (1, False), (5, False), (0, True)])
 def test_consumers_get_everything_once_in_the_order_of_each_shard(broker, connect, prefetch, auto_ack):
-    """FC-94."""
+    """Consumers get every message once, in the order of each shard (FC-94)."""
     channel = connect()
     declare(channel)
     fill(channel, 60)
@@ -231,7 +233,9 @@ def test_consumers_get_everything_once_in_the_order_of_each_shard(broker, connec
 
 @pytest.mark.parametrize("prefetch", [1, 3, 10])
 def test_the_prefetch_is_that_of_the_logical_queue(broker, connect, prefetch):
-    """FC-93: with a prefetch of 1, one message in total is unacknowledged, and an ack brings exactly one more."""
+    """The prefetch counts for the logical queue: with 1, one message in total is unacknowledged, and an ack brings
+    exactly one more (FC-93).
+    """
     channel, found = connect(), []
     declare(channel)
     fill(channel, 40)
@@ -291,7 +295,7 @@ def test_a_consumer_that_comes_again_has_its_whole_prefetch(broker, connect):
     channel.basic_cancel(tag)
     consume()
     wait_until(channel, lambda: len(found) == 4)
-    channel.basic_ack(found[1], multiple=True)  # those of the first consumer
+    channel.basic_ack(found[1], multiple=True)  # acknowledges those of the first consumer
     broker.wait_idle()
     channel.connection.process_data_events(0)
     assert len(found) == 4
@@ -334,7 +338,7 @@ def test_unacknowledged_messages_return_when_the_channel_closes(broker, connect)
 
 
 def test_an_exclusive_consumer_has_the_whole_queue(broker, connect):
-    """FC-95."""
+    """An exclusive consumer has the whole logical queue for itself (FC-95)."""
     first, second = connect(), connect()
     declare(first)
     first.basic_consume("q", print, exclusive=True)
@@ -343,7 +347,7 @@ def test_an_exclusive_consumer_has_the_whole_queue(broker, connect):
 
 
 def test_a_consumer_at_a_shard_forbids_an_exclusive_one_at_the_whole(broker, connect):
-    """FC-95."""
+    """A consumer at one shard keeps an exclusive consumer of the logical queue out (FC-95)."""
     first, second = connect(), connect()
     declare(first)
     first.basic_consume("q_2", print)
@@ -364,7 +368,7 @@ def test_deletion_cancels_a_consumer_once(broker, connect):
     channel.connection.process_data_events(0)
     assert [frame.method.consumer_tag for frame in cancelled] == ["mine"]
     assert broker.queues() == []
-    channel.queue_declare("plain")  # the channel is open
+    channel.queue_declare("plain")  # works, because the channel is still open
 
 
 # -- the whole ---
@@ -391,7 +395,9 @@ def test_purge_and_delete_count_all_shards(broker, connect):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_deletion_counts_all_shards_on_a_disk(tmp_path, durable):
-    """The processes of the shards are not killed before they have answered how many messages they had (FC-96)."""
+    """queue.delete-ok counts the messages of all shards, because their processes are not killed before they have
+    answered (FC-96).
+    """
     with Broker(port=0, data_dir=tmp_path) as broker, pika.BlockingConnection(pika.URLParameters(broker.url)) as client:
         channel = client.channel()
         declare(channel, durable=durable)
@@ -430,7 +436,7 @@ def test_expiry_ends_the_whole_and_get_counts_as_use(broker, connect):
 
 
 def test_length_limits_are_split(broker, connect):
-    """FC-97."""
+    """A length limit of the logical queue is divided among its shards (FC-97)."""
     channel = connect()
     declare(channel, max_length=10, overflow="reject-publish")
     channel.confirm_delivery()
@@ -445,7 +451,7 @@ def test_length_limits_are_split(broker, connect):
 
 
 def test_a_policy_matches_the_logical_name(broker, connect):
-    """FC-89, FC-97."""
+    """A policy that matches the name of the logical queue applies to it and its shards (FC-89, FC-97)."""
     channel = connect()
     declare(channel)
     broker.set_policy("short", "^q$", {"max-length": 8})
@@ -459,7 +465,7 @@ def test_a_policy_matches_the_logical_name(broker, connect):
 
 
 def test_expired_messages_become_dead_letters_of_the_logical_queue(broker, connect):
-    """FC-97."""
+    """Expired messages become dead letters of the logical queue (FC-97)."""
     channel = connect()
     channel.queue_declare("dead")
     declare(channel, message_ttl=0, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -470,7 +476,7 @@ def test_expired_messages_become_dead_letters_of_the_logical_queue(broker, conne
 
 
 def test_dead_letters_go_to_the_shards_of_a_sharded_queue(broker, connect):
-    """FC-89."""
+    """Dead letters to a sharded queue go to its shards (FC-89)."""
     channel = connect()
     declare(channel)
     channel.queue_declare("source", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
@@ -486,7 +492,7 @@ def test_dead_letters_go_to_the_shards_of_a_sharded_queue(broker, connect):
 
 
 def test_a_shard_can_be_read_and_nothing_else(broker, connect):
-    """FC-88."""
+    """A shard can be read by its name, and nothing else can be done to it (FC-88)."""
     channel = connect()
     declare(channel)
     fill(channel, 8)
@@ -505,7 +511,7 @@ def test_a_shard_can_be_read_and_nothing_else(broker, connect):
 
 
 def test_rights_are_those_of_the_logical_queue(broker, connect):
-    """FC-88, FC-89."""
+    """Permissions are checked for the name of the logical queue (FC-88, FC-89)."""
     declare(connect())
     broker.add_user("reader", "reader")
     broker.set_permissions("reader", configure="", write="", read="^q$")
@@ -521,7 +527,7 @@ def test_rights_are_those_of_the_logical_queue(broker, connect):
 
 
 def test_queue_limits_count_the_logical_queue(broker, connect):
-    """FC-89."""
+    """A limit of queues counts a logical queue, with its shards, as it counts any other queue (FC-89)."""
     channel = connect()
     broker.set_vhost_limits({"max-queues": 2})
     try:
@@ -552,14 +558,14 @@ def test_queue_limits_count_the_logical_queue(broker, connect):
     ],
 )
 def test_refused_declarations(broker, connect, arguments, text):
-    """FC-87, FC-94, FC-95."""
+    """Wrong numbers of shards, and arguments that a sharded queue cannot have, are refused (FC-87, FC-94, FC-95)."""
     code, found = refusal(connect(), lambda channel: channel.queue_declare("q", durable=True, arguments=arguments))
     assert code == 406 and text in found and found.startswith("PRECONDITION_FAILED - invalid arg 'x-")
     assert broker.queues() == []
 
 
 def test_a_name_that_a_shard_needs(broker, connect):
-    """FC-88."""
+    """A declare is refused if another queue has a name that a shard needs (FC-88)."""
     channel = connect()
     channel.queue_declare("q_2")
     code, text = refusal(channel, declare)
@@ -570,7 +576,7 @@ def test_a_name_that_a_shard_needs(broker, connect):
 
 
 def test_other_numbers_of_shards_are_not_equivalent(broker, connect):
-    """FC-87."""
+    """A declare with another number of shards is refused as not equivalent (FC-87)."""
     declare(connect())
     text = refusal(connect(), lambda channel: declare(channel, shards=2))[1]
     assert "inequivalent arg 'x-warren-shards' for queue 'q' in vhost '/': received '2' but current is '4'" in text
@@ -578,7 +584,7 @@ def test_other_numbers_of_shards_are_not_equivalent(broker, connect):
 
 
 def test_one_shard_is_an_ordinary_queue(broker, connect):
-    """FC-87."""
+    """A queue with one shard is an ordinary queue (FC-87)."""
     channel = connect()
     declare(channel, shards=1)
     fill(channel, 2)
@@ -622,7 +628,9 @@ def test_a_durable_sharded_queue_survives_a_restart(tmp_path):
 
 @pytest.mark.parametrize("way", ["delete", "expire"])
 def test_a_sharded_queue_ends_whose_shards_nobody_has_used_since_a_restart(tmp_path, way, caplog):
-    """After a restart an empty queue has no process before somebody needs it."""
+    """A sharded queue ends as a whole after a restart, although its empty shards have no processes before one is
+    needed.
+    """
     with Broker(port=0, data_dir=tmp_path) as broker:
         connection = pika.BlockingConnection(pika.URLParameters(broker.url))
         declare(connection.channel(), durable=True, **({"expires": 1000} if way == "expire" else {}))
@@ -631,7 +639,8 @@ def test_a_sharded_queue_ends_whose_shards_nobody_has_used_since_a_restart(tmp_p
         if way == "delete":
             assert broker.delete_queue("q") == 0
         deadline = time.monotonic() + SECONDS
-        while any(binding.destination_name == "q" for binding in broker.bindings()):  # asks no queue, as `queues` would
+        # does not ask the queues, as `broker.queues` would
+        while any(binding.destination_name == "q" for binding in broker.bindings()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         broker.wait_idle()

@@ -1,4 +1,4 @@
-"""Streams: what consumers of one get, and what a stream refuses. RabbitMQ 3.10 passes these tests too."""
+"""What consumers of a stream get, and what a stream refuses. RabbitMQ 3.10 passes these tests, too."""
 
 import time
 
@@ -14,7 +14,7 @@ STREAM = {"x-queue-type": "stream"}
 
 @pytest.fixture
 def stream(client, name):
-    """Declares a stream, with messages 0 to n - 1 if a number is given: each is confirmed before the next."""
+    """`stream(n)` declares a stream and publishes the messages 0 to n - 1, each confirmed before the next."""
 
     def make(messages=0, **arguments):
         channel = client.channel()
@@ -90,7 +90,7 @@ def test_from_an_offset_that_comes_later(client, stream, reader):
 
 
 def test_from_a_time_on(client, stream, reader):
-    """The seconds of AMQP's timestamps. In a future second, only what comes."""
+    """A consumer may begin at a time in AMQP's whole seconds; with one in the future it gets only later messages."""
     queue = stream(5)
     now = int(time.time())
     while int(time.time()) < now + 2:
@@ -122,7 +122,9 @@ def test_an_offset_that_is_none(client, stream, value):
 
 
 def test_each_consumer_reads_everything(stream, reader):
-    """Acknowledged messages stay, so they can be read again. An exclusive consumer does not keep others out."""
+    """Each consumer reads everything: acknowledged messages stay and can be read again, and an exclusive consumer does
+    not keep others out.
+    """
     queue = stream(10)
     for channel in [reader(queue, "first", exclusive=True) for _ in range(3)]:
         assert read(channel, 10) == list(range(10))
@@ -131,7 +133,7 @@ def test_each_consumer_reads_everything(stream, reader):
 
 
 def test_acknowledgements_give_credit(stream, reader):
-    """Each makes room for one more delivery, in whatever order."""
+    """Each acknowledgement makes room for one more delivery, in whatever order they come."""
     queue = stream(10)
     channel = reader(queue, "first", prefetch=3)
     events = channel.deliveries(3)
@@ -152,7 +154,9 @@ def test_a_delivery_is_never_flagged_as_redelivered(client, stream, reader):
 
 
 def test_a_message_is_delivered_as_it_was_published(client, stream, reader):
-    """A header of the publisher's with the name of the offset is replaced. No message expires."""
+    """A message is delivered as it was published, but for a header with the name of the offset, which is replaced. No
+    message expires.
+    """
     queue = stream()
     channel = client.channel()
     exchange = channel.exchange(f"{queue}-x", "topic", auto_delete=True)
@@ -172,7 +176,7 @@ def test_a_message_is_delivered_as_it_was_published(client, stream, reader):
 
 
 def test_large_messages(client, stream, reader):
-    """Larger than a frame, and than what the index of a queue keeps."""
+    """Messages larger than a frame, and larger than what a queue's index stores, are delivered whole."""
     queue = stream()
     channel = client.channel()
     channel.confirm()
@@ -224,7 +228,7 @@ def test_flags_of_delete_are_ignored(client, stream, reader, flag):
 
 
 def test_a_channel_wide_prefetch(connect, stream):
-    """A stream refuses it, and it does not count as the consumer's prefetch."""
+    """A stream refuses a channel-wide prefetch, which does not count as the consumer's own."""
     queue = stream()
     for prefetch, code, text in (
         (0, 406, f"consumer prefetch count is not set for 'queue '{queue}' in vhost '/''"),
@@ -301,7 +305,7 @@ def test_the_largest_segment(client, name):
     ],
 )
 def test_flags(channel, name, flags, text):
-    """AB-91."""
+    """Flags that a stream cannot have are refused with 406 (AB-91)."""
     text = f"invalid property '{text}' for queue '{name}' in vhost '/'"
     channel.refuses(406, text, m.QueueDeclare(queue=name, arguments=table(STREAM), **flags))
 

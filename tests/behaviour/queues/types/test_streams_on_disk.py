@@ -77,7 +77,9 @@ with Broker(port=0, data_dir=sys.argv[1]) as broker:
 
 
 def test_offsets_and_messages_survive_a_kill(tmp_path):
-    """No offset is left out or given twice, however often the broker is killed. Whatever was confirmed is there."""
+    """However often the broker is killed, no offset is left out or given twice, and every confirmed message
+    is there.
+    """
     expected = []
     for attempt in range(3):
         process = subprocess.Popen(
@@ -104,7 +106,7 @@ def test_offsets_and_messages_survive_a_kill(tmp_path):
 
 @pytest.mark.parametrize("is_on_disk", [True, False])
 def test_retention_by_size(tmp_path, is_on_disk):
-    """Whole segments leave, the oldest first, when a segment is begun. The numbers go on."""
+    """When a segment is begun, whole segments beyond the size leave, the oldest first, and offsets go on."""
     arguments = {**STREAM, "x-max-length-bytes": 5000, "x-stream-max-segment-size-bytes": 1000}
     with Broker(port=0, data_dir=tmp_path if is_on_disk else None) as broker:
         client = Client(broker.url)
@@ -127,7 +129,7 @@ def test_retention_by_size(tmp_path, is_on_disk):
 
 
 def test_retention_removes_files(tmp_path):
-    """It removes files of the index and, of large messages, the bodies in the message store."""
+    """Retention removes files of the index and, of large messages, the bodies in the message store."""
     arguments = {**STREAM, "x-max-length-bytes": 1_000_000, "x-stream-max-segment-size-bytes": 100_000}
     with Broker(port=0, data_dir=tmp_path) as broker:
         client = Client(broker.url)
@@ -146,7 +148,7 @@ def test_retention_removes_files(tmp_path):
 
 
 def test_retention_by_age(tmp_path):
-    """What is too old leaves when another segment is begun, and not before."""
+    """Messages that are too old leave when another segment is begun, and not before."""
     arguments = {**STREAM, "x-max-age": "1s", "x-stream-max-segment-size-bytes": 1000}
     with Broker(port=0, data_dir=tmp_path) as broker:
         client = Client(broker.url)
@@ -160,7 +162,7 @@ def test_retention_by_age(tmp_path):
 
 
 def test_a_policy_shortens_a_stream(tmp_path):
-    """At once, also for a stream that nobody publishes to."""
+    """A policy shortens a stream at once, also one to which nobody publishes."""
     with Broker(port=0, data_dir=tmp_path) as broker:
         client = Client(broker.url)
         client.channel().queue("s", {**STREAM, "x-stream-max-segment-size-bytes": 1000}, durable=True)
@@ -175,7 +177,7 @@ def test_a_policy_shortens_a_stream(tmp_path):
 
 
 def test_many_segments_of_the_index(tmp_path):
-    """Ten consumers at ten places, in a stream that spans several files, read what follows to the end."""
+    """Ten consumers at ten places of a stream of several files read what follows to the end."""
     count, first = 19_000, 14_000
     with Broker(port=0, data_dir=tmp_path) as broker:
         client = Client(broker.url)
@@ -197,7 +199,9 @@ def test_many_segments_of_the_index(tmp_path):
 
 
 def test_a_time_among_many_messages(tmp_path):
-    """The first message of its second, found by reading a few of them."""
+    """A consumer that begins at a time gets the first message of that second, which is found by reading a
+    few messages.
+    """
     with Broker(port=0, data_dir=tmp_path) as broker:
         client = Client(broker.url)
         client.channel().queue("s", STREAM, durable=True)
@@ -212,7 +216,7 @@ def test_a_time_among_many_messages(tmp_path):
 
 
 def test_dead_letters_go_to_a_stream(tmp_path):
-    """Dead letters with large bodies do so too, by way of the journal."""
+    """Dead letters, with large bodies too, go to a stream by way of the journal."""
     with Broker(port=0, data_dir=tmp_path) as broker:
         client = Client(broker.url)
         channel = client.channel()
@@ -246,7 +250,9 @@ def test_the_listings(tmp_path):
 
 
 def test_a_damaged_file_costs_its_messages_alone(tmp_path):
-    """Consumers go on behind the damage, and retention still removes what is left."""
+    """Damage in a file loses only the messages there: consumers go on after it, and retention still removes
+    the rest.
+    """
     arguments = {**STREAM, "x-stream-max-segment-size-bytes": 1000}
     with Broker(port=0, data_dir=tmp_path) as broker:
         client = Client(broker.url)
@@ -260,7 +266,7 @@ def test_a_damaged_file_costs_its_messages_alone(tmp_path):
     content[at : at + 10] = b"x" * 10
     file.write_bytes(content)
     for path in tmp_path.glob("vhosts/*/recovery/*"):
-        path.unlink()  # as after a kill
+        path.unlink()  # a kill leaves this file out
     with Broker(port=0, data_dir=tmp_path) as broker:
         client = Client(broker.url)
         left = client.channel().ready("s")
