@@ -204,9 +204,7 @@ def test_the_death_of_a_mirror_leaves_master_and_reign():
 
 
 def test_a_ring_that_dies_as_a_whole_comes_back_on_any_of_its_nodes():
-    """After a power cut of all nodes, any member of the ring may bring the queue back, because each has every confirmed
-    message on its disk (CL-44).
-    """
+    """After a power cut of all nodes any member of the ring has every confirmed message on its disk (CL-44)."""
     cluster = Cluster()
     order = [member.node for member in cluster.group.ring]
     cluster.stop("abc")
@@ -232,9 +230,7 @@ def test_several_nodes_that_return_together_make_the_first_of_the_ring_the_maste
 
 
 def test_a_run_that_is_declared_up_again_goes_on_with_its_members():
-    """A node that proposes again that its run is up, because it did not know that it is, keeps its members. Found by
-    the simulation (seed 800936).
-    """
+    """A node may not know that its run is up, and propose it again. Found by the simulation (seed 800936)."""
     cluster = Cluster("ab")
     _, second = cluster.group.ring
     cluster.stop("ab")
@@ -243,9 +239,7 @@ def test_a_run_that_is_declared_up_again_goes_on_with_its_members():
 
 
 def test_nodes_that_end_one_after_the_other_leave_the_last_one():
-    """When the nodes of a ring end one after the other, the queue comes back with the last one only, because only that
-    one has everything that was confirmed.
-    """
+    """The queue comes back with the last node only, because only that one has everything that was confirmed."""
     cluster = Cluster()
     order = [member.node for member in cluster.group.ring]
     for node in order[:2]:
@@ -292,9 +286,7 @@ def test_a_learner_is_the_master_only_if_the_policy_allows_losses(promote, state
 def test_a_master_that_is_stopped_in_order_is_followed_as_the_policy_says(
     on_shutdown, on_failure, after_stop, after_failure
 ):
-    """When a master is stopped in order, its successor follows from the policy by RabbitMQ's rules, except that the
-    default of `ha-promote-on-failure` is `when-synced` (CL-79).
-    """
+    """The rules are RabbitMQ's, but the default of `ha-promote-on-failure` is `when-synced` (CL-79)."""
     keys = {"ha-promote-on-shutdown": on_shutdown, "ha-promote-on-failure": on_failure}
     policy = json.dumps({"ha-mode": "all", **{key: value for key, value in keys.items() if value is not None}})
     for in_order, state in (("a", after_stop), ("", after_failure)):
@@ -475,9 +467,7 @@ def test_a_quorum_queue_takes_awaited_publishes_while_a_majority_of_its_members_
 
 
 def test_a_quorum_queue_that_only_one_node_has_had_needs_only_that_one():
-    """A node that joins a quorum queue, which one node has had alone, does not make publishers wait while it copies the
-    queue.
-    """
+    """A node that joins the only one does not make publishers wait while it copies the queue."""
     cluster = Cluster("b")
     definitions = cluster.state.definitions
     quorum(cluster)
