@@ -84,8 +84,8 @@ class Logins:
         self._tokens = None if config.oauth_keys is None else Tokens(config)
         #: Counts of the logins by this API: all, and those that failed.
         self.attempts = self.failures = 0
-        #: What the counts were when a client had them forgotten: accepted and refused logins, by node and protocol, and
-        #: by node, address and user.
+        #: The counts of accepted and refused logins at the latest request that deleted them, by node and protocol, and
+        #: by node, address and user. They are subtracted from the counts that are shown.
         self.forgotten: dict[tuple[str, ...], tuple[int, int]] = {}
 
     async def login(self, request: Request) -> Login:

@@ -85,7 +85,7 @@ class Call:
         return self.user.has("monitoring") or (self.user.name, vhost) in self.state.permissions
 
     def visible_vhosts(self) -> list[str]:
-        """The virtual hosts that the answer may be about, in order; the header `x-vhost` names one of them (CM-237)."""
+        """The virtual hosts that the answer may be about, in order; with a header `x-vhost` only that (CM-237)."""
         only = self.request.headers.get("x-vhost")
         return sorted(name for name in self.state.vhosts if self.sees_vhost(name) and only in (None, "", name))
 

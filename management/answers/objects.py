@@ -280,7 +280,7 @@ def consumer(call: Call, row: Row) -> Row:
 
 
 def vhost(call: Call, name: str) -> Row:
-    """A virtual host (CM-281), without what its queues add up to."""
+    """A virtual host (CM-281), without the sums over its queues."""
     state = call.state
     row = state.vhosts[name]
     said = next((each for each in state.definitions["vhosts"] if each["name"] == name), None)
@@ -302,7 +302,7 @@ def vhost(call: Call, name: str) -> Row:
 
 
 def vhost_sums(call: Call, name: str) -> Row:
-    """What the queues of a virtual host have counted, and the bytes of its connections."""
+    """The sums over the queues of a virtual host of their lengths and counters, and the bytes of its connections."""
     state = call.state
     sums = [0.0] * len(QUEUE_COLUMNS)
     rates = [0.0] * len(QUEUE_COLUMNS)

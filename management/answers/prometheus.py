@@ -311,7 +311,7 @@ def _labelled(rows: Iterable[Row], labels: Callable[[Row], Labels]) -> list[tupl
 
 
 def _series(family: Family, objects: Iterable[tuple[str, Row]] | None, total: Callable[[], float]) -> Iterator[str]:
-    """The series of a family for each of the `objects`; its `total` if there are none because nobody asked for them."""
+    """The series of a family for each of the `objects`; if these are None, one series with the `total`."""
     name = f"rabbitmq_{family.name}"
     return lines(name, family, [((), total())]) if objects is None else _of_objects(name, family, objects)
 

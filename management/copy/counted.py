@@ -53,10 +53,11 @@ class Counted:
         self.consumer_count = 0
         #: The counts of queues and connections that have ended, so that sums never fall (CM-376).
         self._gone = dict.fromkeys((*MESSAGE_COUNTERS, "disk_reads", "disk_writes", *CONNECTION_COLUMNS), 0)
-        #: By kind: seconds without credit of what has ended. And the messages that ended queues have not admitted.
+        #: By kind: the seconds for which connections, channels and queues that have ended had no credit. By outcome:
+        #: the messages that paced queues which have ended did not admit.
         self._blocked = dict.fromkeys(("connection", "channel", "queue"), 0.0)
         self._paced_off = dict.fromkeys(PACE_OUTCOMES, 0)
-        #: By reason: the messages that queues have dead-lettered which have ended.
+        #: By reason: the messages that queues dead-lettered which have ended since.
         self._dead_lettered: dict[str, int] = {}
         self._names_by_id = names_by_id
         #: The objects that have changed since the last tick, and those that have ended, as (kind, key).
@@ -206,7 +207,7 @@ class Counted:
         return self._blocked[kind] + sum([row.get("blocked_seconds") or 0.0 for row in of_kind[kind]])
 
     def paced_off(self, outcome: str) -> int:
-        """For how many messages in paced queues this was the outcome, deleted queues included."""
+        """How many messages paced queues, deleted ones included, have not admitted with this outcome."""
         return self._paced_off[outcome] + sum([paced_off(row, outcome) for row in self.queue_stats.values()])
 
     def dead_lettered(self, reason: str) -> int:

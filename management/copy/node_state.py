@@ -18,7 +18,7 @@ from .history import GLOBAL_RETENTION, History
 
 #: The track of all nodes together. That of a node is under its name.
 CLUSTER = ("cluster",)
-#: Columns that are sums over nodes which never fall: a node that has ended keeps its part.
+#: The counters whose sums over all nodes must never fall, so the sums include what a node had counted before it ended.
 _COUNTERS = (*MESSAGE_COUNTERS, *CHURN_COUNTERS)
 
 
@@ -50,7 +50,8 @@ class NodeState:
         self.permissions: dict[Name, Row] = {}
         self.features: list[Row] = []
         self._policies: dict[str, VhostPolicies] = {}
-        #: Changes with the declared objects, so that what follows from them may be kept.
+        #: Changes whenever a declared object does. What is computed from these objects is kept until then, with this
+        #: number.
         self.version = 0
         self._sorted_queues: tuple[int, list[Name]] = (-1, [])
 
@@ -191,7 +192,9 @@ class NodeState:
         return (sum([came for came, _ in found]), sum([went for _, went in found])) if found else None
 
     def value(self, column: str) -> float:
-        """The sum of one of `NODE_COLUMNS` over the nodes. A counter has the part of runs that do not answer."""
+        """The sum of one of `NODE_COLUMNS` over the nodes. A counter includes what nodes that do not answer now had
+        counted.
+        """
         total = sum([counted.value(column) for counted in self.counted])
         if column in _COUNTERS:
             answering = {(counted.node_name, counted.node["started_at"]) for counted in self.counted}
@@ -207,7 +210,7 @@ class NodeState:
         return sum([counted.queue_sum(column) for counted in self.counted])
 
     def sorted_queues(self) -> list[Name]:
-        """The names of all queues by virtual host and name; shards are parts of their logical queue."""
+        """The names of all queues, shards included, by virtual host and name."""
         if self._sorted_queues[0] != self.version:
             self._sorted_queues = (self.version, sorted(self.queues))
         return self._sorted_queues[1]

@@ -23,8 +23,9 @@ CREATED, CHANGED = Answer(201), Answer(204)
 #: The reason that a client gets whose connection an operator closes without giving one (CM-240).
 CLOSED = "Closed via management plugin"
 
-#: Seconds that a request waits for the connections that it closes. A client that hangs does not answer the broker's
-#: close for longer, and the list of another node is older.
+#: Seconds that a request waits until the connections that it closes have left the list. It waits no longer, because a
+#: client that hangs may never answer the broker's close. It does not wait for connections of other nodes, whose lists
+#: are fetched only once in an interval.
 CLOSE_TIMEOUT = 2.0
 
 #: AMQP's reply code of a publish that a queue does not take, or that is wrong.
@@ -326,7 +327,8 @@ async def _close(call: Call, rows: list[Row]) -> None:
     for row in rows:
         await call.operate_on(row["node"], "close_connection", connection=row["name"], reason=reason)
     await call.refresh()
-    # Whoever lists the connections after this answer would take a closed one for one that has come back.
+    # Wait until the list lacks the closed connections: who lists them after this answer would otherwise think that a
+    # client has connected again.
     closed = {row["name"] for row in rows if row["node"] == call.state.node_name}
     deadline = time.monotonic() + CLOSE_TIMEOUT
     while time.monotonic() < deadline and any(row["name"] in closed for row in call.state.connections.values()):

@@ -16,7 +16,8 @@ UNITS = {"days": 86_400, "weeks": 7 * 86_400, "months": 28 * 86_400, "years": 36
 
 OK = {"status": "ok"}
 
-#: ms after which the message of an aliveness test is gone that was published and could not be fetched (CM-311).
+#: The expiration of the message of an aliveness test in ms. It removes a message that was published and could not be
+#: fetched (CM-311).
 EXPIRATION = "10000"
 
 #: The names under which tools ask for a protocol.

@@ -191,7 +191,7 @@ async def topic_permissions(call: Call) -> Any:
 
 
 async def user_topic_permissions(call: Call) -> Any:
-    """Those of one user in one virtual host: 404 if there are none, as RabbitMQ answers."""
+    """The topic permissions of one user in one virtual host: 404 if there are none, as RabbitMQ answers."""
     rows = await _permissions(call, "topic_permissions")
     _one(rows)
     return await listed(call, rows, _topic_permission)
@@ -208,8 +208,8 @@ async def put_topic_permission(call: Call) -> Any:
 
 
 async def delete_topic_permission(call: Call) -> Any:
-    """Clear the permission for the exchange in the path, or all of them. As in RabbitMQ, one that the user has not is
-    no error as long as the user has another.
+    """Clear the permission for the exchange in the path, or all permissions if it names none. As in RabbitMQ, it is no
+    error if the user has a permission for another exchange only.
     """
     row = _one(await _permissions(call, "topic_permissions"))
     exchange = call.names.get("exchange")

@@ -71,7 +71,7 @@ function kind(member) {
   return member.role === "learner" ? "learner" : member.lag ? "behind" : "";
 }
 
-/** The part of a node's name that differs between nodes of one machine, if it is long. */
+/** A node's name, cut after 17 characters if it has more than 18, so that it does not overlap its neighbours in the drawing. */
 function short(node) {
   return node.length > 18 ? `${node.slice(0, 17)}…` : node;
 }

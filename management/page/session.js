@@ -1,5 +1,5 @@
 /**
- * Who is logged in, and what his tags allow. The server checks all of it again.
+ * Who is logged in, and what that user's tags allow. The server checks all of it again.
  * @module
  */
 

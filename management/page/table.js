@@ -14,14 +14,14 @@ import { remember, remembered } from "./session.js";
  * @property {string} id
  * @property {string} title
  * @property {(row: any) => string | Node} cell
- * @property {(row: any) => string} [mark] what a cell that is a node depends on; it is made again when this changes
+ * @property {(row: any) => string} [mark] a text that changes whenever a cell that is a node must be made again
  * @property {string} [sort] the field by which the server sorts
  * @property {boolean} [number]
  * @property {boolean} [wrap] a long text goes on in the next line
  * @property {boolean} [hidden] not shown unless chosen
  */
 
-/** A table that follows rows by key. */
+/** A table that is updated in place: each row keeps its elements as long as its key is listed. */
 export class Table {
   /**
    * @param {Column[]} columns

@@ -75,7 +75,7 @@ function policyForm(kind, vhost, reload) {
   return el("div", {}, element, matches);
 }
 
-/** What a pattern matches now: some names of each kind, and which of this policy and the one that they have is in effect then. */
+/** What a pattern matches now: some names of each kind, and for each whether this policy or the one that it has now would be in effect. */
 async function preview(kind, { vhost, name, pattern, applies, priority }) {
   if (!pattern) return "";
   // The API filters lists without regard to case, and policies distinguish case.
