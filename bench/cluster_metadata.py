@@ -1,9 +1,9 @@
 """Benchmark: what a cluster of three nodes costs. Run it with `python -m warren.bench.cluster_metadata [queues]`.
 
 It starts three `warren start` processes that form a cluster on this machine, and prints what each of them costs while
-nobody is connected, how many durable queues one client declares a second over 20 channels, on the leader and on another
-node, and how long one declare takes. The leader is the node whose name sorts first. All three disks are one disk here,
-and all three nodes share the processors of the machine.
+nobody is connected, how many durable queues 20 clients with a channel each declare a second, on the leader and on
+another node, and how long one declare takes. The leader is the node whose name sorts first. All three disks are one
+disk here, and all three nodes share the processors of the machine.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def print_idle(cluster: Cluster) -> None:
 
 
 def print_declares(cluster: Cluster, node: int, count: int, place: str) -> None:
-    """Declare `count` queues over `CHANNELS` channels, each of which has all of its declares on the way."""
+    """Declare `count` queues by `CHANNELS` clients; each sends all of its declares before it reads an answer."""
     clients = [cluster.client(node) for _ in range(CHANNELS)]
     used = sum(cluster.processor_seconds())
     started = time.monotonic()

@@ -7,9 +7,10 @@
     empty        100,000 queues without a message
     priorities   300 queues with 255 priorities, each of which has had a message; one message is left in each queue
 
-A start is to cost what there is to read, and not what there is in names. The time is from exec until a client has a
-connection and a passive declare of the last queue counts its messages. Beside it stand the processor time of the broker
-until then and its resident memory, because the time alone tells little on a busy machine.
+The time of a start should depend on the messages that the broker must read, and hardly on the number of queues and
+priorities. The time is from exec until a client has a connection and a passive declare of the last queue counts its
+messages. Beside it stand the processor time of the broker until then and its resident memory, because the time alone
+tells little on a busy machine.
 
 The slowest round must take at most 3 s for `one` and 5 s for `empty`. Exit code 0 if it does, 1 if not, 2 if nothing
 could be measured.
@@ -86,7 +87,7 @@ def fill(client: Client, case: Case) -> None:
         client.call(methods.TxCommit())
     for some in _batches([name for name in names for _ in range(messages - case.messages)]):
         client.pipeline([methods.BasicGet(queue=name, no_ack=True) for name in some])
-    # The last acknowledgements are on the disk when a later publish is.
+    # The journal is in order: when this publish is on the disk, so are the acknowledgements before it.
     client.call(methods.QueueDeclare(queue=QUEUE, durable=True))
     client.write(publish_frames(QUEUE, 0))
     client.call(methods.TxCommit())

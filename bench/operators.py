@@ -13,9 +13,9 @@
     memory      memory over time with a consumer that reads nothing, and with a disk that is slow
 
 Times are processor time of the broker (those of the topic exchange of this process), and rates are messages for each
-second of it, because the clock says little on a busy machine: it is what the broker would take if it had a core to
-itself. Durable queues wait for the disk as well. Alternatives take turns, and figures are medians of the rounds. Exit
-code 0 if every bar holds, 1 if not, 2 if nothing could be measured.
+second of it, because elapsed time says little on a busy machine. Processor time is what the broker would take if it had
+a core to itself. Durable queues wait for the disk as well. Alternatives take turns, and figures are medians of the
+rounds. Exit code 0 if every bar holds, 1 if not, 2 if nothing could be measured.
 """
 
 from __future__ import annotations

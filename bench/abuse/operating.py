@@ -148,7 +148,8 @@ def _alarm(target: Target, count: int, body: bytes = BODY) -> Abuse:
                 _fill(client, count, body)
                 yield
                 target.operate("set_vm_memory_high_watermark", "absolute", "100MB")
-                # Traffic is what a queue's share of the memory follows from: without it there would be no paging.
+                # A queue's share of the memory is computed from its traffic, so without a consumer nothing would be
+                # paged.
                 client.send(method_frame(1, methods.BasicConsume(queue=QUEUE, consumer_tag="slow", nowait=True)))
                 time.sleep(ALARM_SECONDS)
                 yield

@@ -48,7 +48,7 @@ def _deletes(count: int) -> list[bytes]:
     return [method_frame(1, methods.QueueDelete(queue=f"{EXCHANGE}.{number}", nowait=True)) for number in range(count)]
 
 
-#: A method whose answer comes after everything that was sent on the channel before it was done.
+#: A method that the broker answers only when it has handled everything that the channel sent before.
 _LAST = method_frame(1, methods.BasicQos())
 
 

@@ -93,7 +93,8 @@ def _waits(found: list[Wait]) -> Waits:
 
 def _witness(port: int, pipe: Connection, publishes: bool, pid: int | None) -> None:
     waits: list[Wait] = []
-    #: What is on its way: when it was sent, and the broker's account then.
+    #: Messages in flight, by their bodies: when each was sent, and at that time the broker's account and how long the
+    #: witness had been without a core.
     under_way: dict[bytes, tuple[float, Account | None, float]] = {}
     own_pid = os.getpid()
 
@@ -140,7 +141,8 @@ def _witness(port: int, pipe: Connection, publishes: bool, pid: int | None) -> N
             if sent >= 20 and pipe.poll():
                 order = pipe.recv()
                 if order == "begin":
-                    # A message that is on its way counts: it may meet the beginning of the abuse.
+                    # A message that is in flight now is kept: it may arrive after the abuse has begun, and its wait
+                    # counts then.
                     waits.clear()
         while len(waits) < 1:
             connection.process_data_events(1)
