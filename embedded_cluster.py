@@ -96,7 +96,7 @@ class Cluster(Messaging):
         for broker in self._running():
             node = running_node(broker)
             if node is not None:
-                node.moves_masters = False  # there is no node left to lead
+                node.moves_masters = False  # no other node stays that could lead its mirrored queues
         self._each(list(self._brokers.values()), Broker.stop)
 
     def _each(self, brokers: list[Broker], call: Callable[[Broker], object]) -> None:

@@ -11,7 +11,7 @@ needed once: a broker whose queues paged out had 15 MB more of them than with on
 interpreter most of the time, so one heap is enough.
 
 What a server keeps is given back a few seconds later in another thread, when the server does not need it again
-(`linux_memory.heap_trimmer`).
+(`heap_trimmer` in `runtime/machine/linux_memory.py`).
 
 Large blocks that live as long as the server, and of which it rarely uses more than the beginning, are better off
 outside the heap (`outside_heap`): within it they are filled with zeros when they are allocated, and take memory.

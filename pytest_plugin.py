@@ -58,7 +58,7 @@ class Simulator:
                 check(scenario, schedules, seed, **options)
         except ScheduleFailed as failed:
             story = str(failed)
-        # Not while the error is handled: pytest would show that one as well, with the same story.
+        # After the `except` block, because within it pytest would show the handled error too, with the same story.
         if story:
             pytest.fail(story, pytrace=False)
 

@@ -323,7 +323,7 @@ class RunningNode:
     def await_anew(self) -> bool:
         """Wait until the node is to be stopped and started again, because its cluster has declared it down (CL-55).
 
-        False if it has ended before. For a thread of its own.
+        Returns False if the node has ended before. Call it on a thread of its own, which it blocks.
         """
         client = OutsideClient(self._system)
         try:
@@ -370,7 +370,7 @@ class RunningNode:
         return self._ask(self._direct, request, CALL_TIMEOUT)
 
     def ask_named(self, name: str, request: ProcessMessage[Any, Answer]) -> Answer:
-        """Ask the process that has this name in the node (`runtime/local_names`)."""
+        """Ask the process that has this name in the node (`runtime/system/local_names.py`)."""
         return self._ask(LoopAddress(f"{self._base.name}/{name}"), request, CALL_TIMEOUT)
 
     def _ask(self, address: Address[C], request: ProcessMessage[C, Answer], timeout: float | None) -> Answer:

@@ -93,7 +93,8 @@ def _serve_once(
     signals: _Signals,
 ) -> bool | None:
     """One run of the node; return whether the app of the next run is stopped, None if there is to be no other run."""
-    # What the start creates lives long. The collector would examine all of it again and again while it grows.
+    # The objects that the start creates live long. The collector would examine all of them again and again while they
+    # grow in number.
     gc.disable()
     try:
         node = begin(

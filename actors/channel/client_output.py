@@ -12,7 +12,8 @@ from ..contracts.channel import DeliveryNotice
 #: it on input, and the other way round on output.
 CONTENT_CHANNEL = 1
 
-#: Bytes of a content that goes to the socket as a piece of its own; copying a smaller one to the others costs less.
+#: Bytes from which on a content goes to the socket as a piece of its own. To copy a smaller one into a piece with
+#: others costs less.
 LARGE_CONTENT = 16 * 1024
 
 

@@ -63,7 +63,9 @@ class Declares:
         replies: ReplyConsumer,
         backlog: deque[Event],
     ) -> None:
-        """`backlog` has the events that the client has sent behind the present one, as far as they may be taken."""
+        """`backlog` has the events that the client has sent behind the present one; it is always empty on a channel
+        with interceptors, which get each method by itself.
+        """
         self._replies = replies
         self._backlog = backlog
         self._process = process
@@ -155,7 +157,9 @@ class Declares:
         self._output.put_method(methods.QueueUnbindOk())
 
     def _queue_and_key(self, method: methods.QueueBind | methods.QueueUnbind) -> tuple[str, str]:
-        """An empty routing key is replaced by the last declared queue only if the queue name is empty too (AB-62)."""
+        """The queue to bind and the routing key. An empty routing key is replaced by the last declared queue only if
+        the queue name is empty too (AB-62).
+        """
         if method.queue:
             return without_cr_lf(method.queue), method.routing_key
         queue = self._queues.name_or_last_declared("")
@@ -238,17 +242,18 @@ class Declares:
         if method.passive or not name or name == REPLY_TO or name.startswith(REPLY_TO_PREFIX):
             return False
         if len(method.arguments) > INDEXED_FROM:
-            return False  # Metadata takes milliseconds for it
+            return False  # such a declare takes Metadata milliseconds by itself
         try:
             self._check_declare_queue(method, name)
         except AmqpError:
-            return False  # it is refused when everything before it is done
+            return False  # left in the backlog, to be refused after everything before it is done
         return True
 
     async def _declare_together(self, method: methods.QueueDeclare, following: list[Event]) -> bool:
-        """Declare a queue and those that follow, up to the first that is refused. Return whether that is the first one.
+        """Declare a queue and those that follow, up to the first that is refused. Return whether `method` itself was
+        refused.
 
-        The events of the others that were not declared come back to the backlog.
+        The events behind the last declared queue come back to the backlog.
         """
         config = self._config
         declares = [method, *[event[2] for event in following]]
@@ -325,7 +330,9 @@ class Declares:
             access.check("write", "exchange", value_text(dead_letter_exchange[1]))
 
     async def _declare_reply_queue(self, method: methods.QueueDeclare, name: str) -> None:
-        """AB-143: a client declares the name of a reply consumer to find out whether that consumer lives."""
+        """Handle the declaration of a reply consumer's name, by which a client finds out whether that consumer lives
+        (AB-143).
+        """
         if name != REPLY_TO and not await self._has_reply_consumer(*parse_reply_key(name)):
             raise no_queue(self._config.vhost, name)
         self._queues.last_declared = name

@@ -114,7 +114,7 @@ class DirectClient(Process):
             session.fail(error)
 
     def on_channel_error(self, sender: Sender, number: int, code: int, text: str) -> None:
-        """The channel.close that follows as output answers the request."""
+        """Do nothing: the channel.close that follows as output answers the request."""
 
     def on_channel_closed(
         self, sender: Sender, channel_id: str, is_crossed: bool, pieces: list[bytes], notices: list[DeliveryNotice]
@@ -123,7 +123,7 @@ class DirectClient(Process):
             self.on_output(sender, pieces, notices)
 
     def on_pause_input(self, sender: Sender, number: int, is_paused: bool) -> None:
-        """One request at a time never fills a channel's backlog."""
+        """Do nothing: with one request at a time, a channel's backlog is never full."""
 
     def on_down(self, channel_id: str, reason: ExitReason) -> None:
         self.credit.peer_down(channel_id)
@@ -235,7 +235,9 @@ class _Session:
             self._answer(method)
 
     def _fetched(self, event: Event, fetching: _Fetching, method: Method, assembly: _MessageAssembly | None) -> None:
-        """Get the next message, or settle all and answer: no message comes back before the last one was fetched."""
+        """Get the next message, or settle all and answer. They are settled together after the last one, because a
+        message that was requeued earlier would be fetched again.
+        """
         if isinstance(method, methods.BasicGetOk) and assembly is not None:
             fetching.messages.append(_message(method, assembly))
             fetching.last_tag = method.delivery_tag

@@ -138,7 +138,7 @@ class Channel(Process):
         #: Whether `resume` handles the backlog now.
         self.is_resuming = False
         self.counts = MessageCounts()
-        #: The reading of statistics for which the channel has noted its activity.
+        #: `Activity.round` when the channel last noted that it was active.
         self.round = 0
 
     @property
@@ -394,7 +394,8 @@ class Channel(Process):
 
     def on_shut_down(self, sender: Sender) -> None:
         self.shut_down_for = sender
-        # A channel that has failed with a connection error may be busy with an ask that is never answered.
+        # Wait until the channel is no longer busy. But a channel that has failed with a connection error may be busy
+        # with an ask that is never answered, so it does not wait.
         if not self.busy or self.state == "closed":
             self._begin_shut_down(sender)
 
@@ -432,7 +433,7 @@ class Channel(Process):
 
     def on_down(self, queue_id: str, reason: ExitReason) -> None:
         row, unsent = self.queues.remove(queue_id)
-        # If the queue was dead before the channel watched it, it crashed unless it has left the routing table.
+        # A queue that was dead before the channel watched it counts as crashed if it is still in the routing table.
         is_crashed = reason.is_fault or reason.is_noproc and row is not None and self.queues.is_routed_to(row)
         self.publisher.failover.queue_gone(queue_id, row, unsent, is_crashed)
         if self.state == "running":
@@ -505,7 +506,7 @@ class Channel(Process):
         self.send(self.connection, to_channel_owner.bump(self.config.channel_id, amount))
 
     async def on_timer(self, payload: str) -> None:
-        """The only timer is that of the consumer timeout."""
+        """Check the acknowledgement timeouts. The channel has no other timer."""
         try:
             await self.timeouts.check()
         except AmqpError as error:

@@ -87,7 +87,7 @@ class QueueLinks:
         "settlements",
     )
 
-    #: Below which number the channel awaits no answer of a queue.
+    #: Returns, for a queue id, the publish number below which the channel awaits no answer of that queue.
     floor_of: Callable[[str], int]
 
     def __init__(self, process: Process, context: NodeContext, config: ChannelConfig, credit: CreditFlow) -> None:
@@ -228,7 +228,7 @@ class QueueLinks:
                     self.publishes[queue_id] = row, entries
                     continue
                 floor = self.floor_of(queue_id) if row.group is not None and entries[0][4] else 0
-                # A transaction may have held a publish back since its queue was restarted at another address.
+                # While a transaction held the publish back, its queue may have been restarted at another address.
                 row = self.rows.get(queue_id, row)
                 count = len(entries[0][1]) if len(entries) == 1 else sum([len(entry[1]) for entry in entries])
                 self._credit.spend(queue_id, count)
@@ -266,7 +266,8 @@ class QueueLinks:
             try:
                 return await self._process.ask(row.address, message)
             except ProcessDown as down:
-                if down.reason.is_noconnection and not self.is_mirrored(row):  # the home of the queue is another node
+                # nothing but the queue's own node could restart it
+                if down.reason.is_noconnection and not self.is_mirrored(row):
                     raise queue_unavailable(row.vhost, row.name, "down", row.node) from None
                 row = await self.restarted(row)
         raise queue_unavailable(row.vhost, row.name, "crashed", row.node)
@@ -289,11 +290,11 @@ class QueueLinks:
                 pass
 
     async def reclaim(self, row: QueueRow, owed: list[ConfirmRange]) -> tuple[QueueRow, list[ConfirmRange]]:
-        """Which of these publishes to a mirrored queue its master has, and the row of that one.
+        """The row of the present master of a mirrored queue, and which of the publishes `owed` that master has.
 
-        `row` is that of the master which cannot be reached. If only the connection was lost, it is asked again when
-        there is a connection. Raise AmqpError 404 if nobody goes on with the queue or its master does not know, and
-        ProcessTimeout if nobody answers in `channel_operation_timeout`.
+        `row` is that of the master which cannot be reached. If only the connection to it was lost, the same master is
+        asked again when there is a connection. Raise AmqpError 404 if nobody goes on with the queue or its master does
+        not know, and ProcessTimeout if nobody answers in `channel_operation_timeout`.
         """
         process = self._process
         end = process.now() + self._context.settings.channel_operation_timeout / 1000

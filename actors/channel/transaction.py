@@ -62,7 +62,7 @@ class Transaction:
         #: Whether tx.commit waits for confirms, and whether a queue refused one of its publishes.
         self.is_committing = False
         self._has_refused_publish = False
-        #: Whether such a queue refused because too few of its replicas are in sync.
+        #: Whether a queue refused one of them because too few of its replicas are in sync.
         self._has_met_short_queue = False
 
     def select(self, method: methods.TxSelect) -> None:

@@ -235,8 +235,8 @@ class ChannelTable:
         self._credit.peer_down(entry.channel_id)
 
     def free(self, most: int) -> bool:
-        """Drop so many entries of a connection that has ended, and count their channels as closed: the connection may
-        have been killed, and its channels with it. Return whether there were any.
+        """Drop up to `most` entries of a connection that has ended, and count their channels as closed: the connection
+        may have been killed, and its channels with it. Return whether there were any.
         """
         had_any = bool(self.by_id or self.by_number)
         for _ in range(min(most, len(self.by_number))):

@@ -195,7 +195,7 @@ class Handshake:
         return Step(TUNING, methods.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat))
 
     def _tune_ok(self, method: methods.ConnectionTuneOk) -> Step:
-        """The client's values are used as they are if they pass (AB-20, AB-21)."""
+        """Take over the client's values if they are within the server's limits (AB-20, AB-21)."""
         if 0 < method.frame_max < FRAME_MIN_SIZE:
             raise _refused(
                 f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value ({FRAME_MIN_SIZE})"

@@ -90,7 +90,7 @@ class Heartbeats:
         self._process.start_timer(self._interval / 2, SEND_HEARTBEAT)
 
     def missed(self, is_reading: bool) -> str:
-        """The timer `CHECK_HEARTBEAT` is due: why the client counts as dead, or an empty string if it does not.
+        """Handle the timer `CHECK_HEARTBEAT`: return why the client counts as dead, or an empty string if it does not.
 
         A connection that does not read at present cannot notice the client's heartbeats (AB-26).
         """

@@ -35,7 +35,7 @@ class ConnectionView:
 
     @property
     def credit(self) -> CreditFlow:
-        """By channel id."""
+        """The connection's credit with its channels, by channel id."""
         return self.connection.credit
 
     def channels(self) -> Collection[ChannelEntry]:

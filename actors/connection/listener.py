@@ -61,7 +61,8 @@ class Listener(Process):
         self.awaiting_end: list[Sender] = []
         self.tls_context: ssl.SSLContext | None = None
         self.sibling: Address[ToListener] | None = None
-        #: How many connections the sibling has.
+        #: How many connections the sibling has, which is the node's other listener: `connection_max` bounds the sum of
+        #: both.
         self.elsewhere = 0
 
     async def on_start(
@@ -158,7 +159,7 @@ class Listener(Process):
             self.send(self.sibling, to_listener.connections_elsewhere(len(self.connections)))
 
     def on_timer(self, payload: str) -> None:
-        """The pause is over."""
+        """Accept clients again, because the pause is over."""
         if self.socket is not None:
             self.watch(self.socket.fileno())
 

@@ -28,8 +28,8 @@ JOINED = 4096
 FIRST_WRITE = 16 * 1024
 LARGE_OUTPUT = 64 * 1024
 
-#: The most pairs of queue and channel that have unreported deliveries. One pair more, and the deliveries of the oldest
-#: pair are reported before there are as many as their step.
+#: The most pairs of queue and channel that have unreported deliveries. With one pair more, the deliveries of the oldest
+#: pair are reported although they are fewer than their step.
 UNREPORTED_MAX = 256
 
 Buffer = bytes | memoryview

@@ -163,7 +163,7 @@ class Connection(Process):
         self.has_sent_blocked = False
         #: Whether the connection was open, so that its end is counted.
         self.is_counted = False
-        #: The reading of statistics for which the connection has noted its activity.
+        #: `Activity.round` when the connection last noted that it was active.
         self.round = 0
 
     @property
@@ -236,7 +236,9 @@ class Connection(Process):
 
     def on_readable(self, fd: int) -> None:
         if self.state == "blocked" or self.pauses:
-            self.refresh_watch()  # the watch for input ends only now, so that a short block costs no system call
+            # the watch for input ends only when input comes while reading must stop, so a short block costs no system
+            # call
+            self.refresh_watch()
             return
         lease = self.context.lease
         if lease.until != FOREVER and lease.has_ended(self.now) and self._needs_lease():
@@ -290,7 +292,8 @@ class Connection(Process):
                 elif event[1] == 0:
                     if event[0] == METHOD:
                         self._handle_method(event[2])
-                elif self.state == "running" or self.state == "blocked":  # in others only channel 0 is handled (AB-6)
+                # before the connection is open, and while it closes, only channel 0 is handled (AB-6)
+                elif self.state == "running" or self.state == "blocked":
                     channels.add_event(event)
             except AmqpError as error:
                 # Reading goes on, because the client's close may follow the fault (AB-30).
@@ -437,7 +440,9 @@ class Connection(Process):
             self.closing.fail(AmqpError(541))
 
     def on_overload(self, address: ActorAddress) -> None:
-        """Close the connection: a channel's mailbox overflowed, which credit prevents but for a fault (FC-60)."""
+        """Close the connection, because the mailbox of a channel has overflowed. Credit prevents that, so the broker
+        has a fault (FC-60).
+        """
         self.closing.fail(AmqpError(506, "too many messages wait for a channel of this connection"))
 
     def on_channel_failed(self, sender: Sender, number: int, error: AmqpError) -> None:

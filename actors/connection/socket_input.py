@@ -34,7 +34,7 @@ class SocketInput:
     reader        gets what is read
     node_received counts the bytes of all connections of the node
     on_end        called with the reason when the input ends
-    first         called with each piece until `pass_on` is; returns the part of it that the reader gets
+    first         called with each piece until `pass_on` is called; returns the part of it that the reader gets
 
     `received` counts bytes, `reads` how often the socket had some.
     """

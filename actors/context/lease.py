@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-#: The end of a lease that has none.
+#: The value of `Lease.until` for a lease that never ends.
 FOREVER = float("inf")
 
 

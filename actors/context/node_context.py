@@ -54,7 +54,7 @@ class NodeContext:
     boot_id: str | None = None
     #: Is notified how far the recovery of a data directory is.
     progress: Progress = NO_PROGRESS
-    #: When files of the store are full.
+    #: The sizes at which files of the store are full, so that the store begins new ones.
     limits: FileLimits = REAL_FILES
     #: What operators have set: users, permissions, policies. Metadata alone changes it.
     definitions: Definitions = field(default_factory=Definitions)
@@ -77,7 +77,7 @@ class NodeContext:
     #: Bytes that clients have sent since memory was measured. Connections add to them; MemoryMonitor sets how many make
     #: the next measurement due.
     received_bytes: ReceivedBytes = field(default_factory=ReceivedBytes)
-    #: What channels keep of publishes to mirrored queues. Channels add to it.
+    #: How many bytes of unanswered publishes to mirrored queues the channels keep. Channels add to it.
     retained_bytes: RetainedBytes = field(default_factory=RetainedBytes)
     #: How many messages the node has received and sent. Channels add to it.
     counts: NodeCounts = field(default_factory=NodeCounts)

@@ -9,7 +9,7 @@ Its address is
 
 so it follows from the row of the queue, and no process has to ask for it (CL-10). While the nodes are not connected,
 and for good once the node has started again or the queue has another process, it is like the address of a process that
-has ended (`runtime/remote_systems`).
+has ended (`runtime/system/remote_systems.py`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Peers:
         return bool(self._systems)
 
     def met(self, node: str, system: str) -> bool:
-        """Note that this node is connected to `node`, whose processes live in `system`. Return whether it is new."""
+        """Note that this node is connected to `node`, whose processes live in `system`. Return whether that is another
+        system than before.
+        """
         is_new = self._systems.get(node) != system
         self._systems[node] = system
         if is_new:

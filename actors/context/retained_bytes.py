@@ -1,4 +1,4 @@
-"""`RetainedBytes`: how much the channels of a node keep of publishes that were not answered."""
+"""`RetainedBytes`: how many bytes of unanswered publishes to mirrored queues the channels of a node keep."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     #: until they are taken, whether another process of the queue may have delivered them before.
     HandedEntry = tuple[Origin, Sequence[bytes], int, int, bool, bool]
 
-# A queue has a number (`data_dir.queue_number`), and each priority level of it has one: the queue's number shifted left
-# by `LEVEL_BITS`, plus the priority. `queue` below is the first, `level` the second.
+# A queue has a number (`queue_number` in `store/data_dir/data_dir.py`), and each priority level of it has one: the
+# queue's number shifted left by `LEVEL_BITS`, plus the priority. `queue` below is the first, `level` the second.
 
 
 class FoundJournal(NamedTuple):
@@ -83,7 +83,9 @@ class ToJournal(Contract):
 
     @message
     def register(self, queue: int, address: Address[ToDiskUser]) -> None:
-        """From a new queue: it will append, and receives there `durable`, `bump`, `batch_lost` and `flush_synced`."""
+        """From a new queue: it will append records, and receives `durable`, `bump`, `batch_lost` and `flush_synced` at
+        `address`.
+        """
 
     @message
     def open(self, queue: int, address: Address[ToDiskUser]) -> dict[int, Replayed]:

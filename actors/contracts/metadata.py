@@ -78,8 +78,8 @@ class ToMetadata(Contract):
 
     @message
     def window_behind(self, vhost: str, exchange: str) -> tuple[int, str | None]:
-        """From channels, for the catalogue: of the queues to which this exchange may lead, how many messages that were
-        published to it the queue remembers that remembers the fewest, and the name of that queue (SP-83).
+        """From channels, for the catalogue: the number of messages published to this exchange that every queue behind
+        it remembers at least, and the name of the queue that remembers the fewest (SP-83).
 
         It is 0 if a queue does not deduplicate them, and 0 and None if there is no queue.
         """

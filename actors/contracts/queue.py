@@ -263,8 +263,8 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def serve_kept(self) -> None:
-        """From the queue itself, which serves clients from now on: handle what came while it did not, in slices, so
-        that nothing overtakes it.
+        """From the queue itself, which serves clients from now on: handle the messages that were kept while it did not,
+        in slices and in their order, before any other message.
         """
 
     @message

@@ -48,5 +48,7 @@ async def answers(operator: Operator, name: str, arguments: Mapping[str, object]
 
 
 def refusal(kind: str, text: str, details: tuple[str, ...] = (), code: int = 0) -> Answer:
-    """`code` is the reply code of AMQP if the broker refuses what a client might have asked it as well."""
+    """The answer that refuses a request. `code` is AMQP's reply code if an AMQP client could have been refused the
+    same, else 0.
+    """
     return {"error": {"kind": kind, "text": text, "details": list(details), "code": code}}

@@ -28,7 +28,7 @@ log = logging.getLogger("warren.control")
 #: Sessions at once. More clients wait in the operating system until a session ends.
 SESSIONS_MAX = 64
 
-#: Clients that may wait there.
+#: How many clients may wait in the operating system.
 BACKLOG = 128
 
 #: Seconds without accepting when the node is out of descriptors or memory.
@@ -118,7 +118,7 @@ class ControlListener(Process):
         self._accept_more()
 
     def on_timer(self, payload: None) -> None:
-        """The pause is over."""
+        """Accept clients again, because the pause is over."""
         self._accept_more()
 
     def on_child_exited(self, address: ActorAddress) -> None:

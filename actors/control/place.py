@@ -55,7 +55,7 @@ class RunFile:
 
 
 def has_unix_sockets() -> bool:
-    """Whether the system has them, for Python too."""
+    """Whether this system has Unix sockets, and its Python can use them."""
     return hasattr(socket, "AF_UNIX")
 
 
@@ -140,7 +140,7 @@ def memory_places(node: str) -> list[str]:
     root = _memory_root()
     try:
         found = os.lstat(root)
-        # In the directory for temporary files anybody could have made this one.
+        # In the directory for temporary files another user may have made this directory.
         if not stat.S_ISDIR(found.st_mode) or os.name == "posix" and found.st_uid != os.geteuid():
             return []
         directory = os.path.join(root, node.replace(os.sep, "_"))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ..contracts.disk import HandedEntry
     from .journal_queues import JournalQueues
 
-#: Body bytes of dead letters that are kept for queues that are down. These must not keep the journal from freeing a
-#: full file, in the place of which it writes them again: half a file at most.
+#: Body bytes of dead letters that are kept for queues that are down. To free a full file that has some of them, the
+#: journal writes them again into another file. So they must be few: at most half as many bytes as a file has.
 DOWN_BYTES = 16 << 20
 
 log = logging.getLogger("warren.journal")
@@ -72,7 +72,7 @@ class DeadLettersInTransit:
                 self._process.send(address, to_disk_user.handed_over(of_queue))
 
     def opened(self, queue: int) -> None:
-        """Send the queue, which is open now, those that wait for it.
+        """Send the queue, which is open now, the dead letters that wait for it.
 
         Records that are not durable yet are reported with those of the other queues after their commit.
         """

@@ -10,7 +10,7 @@ class StorageError(ProcessError):
 
 
 class BatchLost(Exception):
-    """A message of the queue to its journal or message store was lost on the way.
+    """A message of the queue to its journal was lost on the way.
 
     The queue crashes with it and starts again from what is on the disk; its channels refuse what was not confirmed.
     """

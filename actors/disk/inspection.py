@@ -87,5 +87,5 @@ class MessageStoreView:
         return Counter(self.store.engine.reference_counts())
 
     def check(self) -> None:
-        """Check the store's own promises. Raises AssertionError."""
+        """Check the invariants of the store. Raises AssertionError."""
         self.store.engine.check()

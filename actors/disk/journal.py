@@ -79,7 +79,7 @@ class Journal(Process):
     """See the module. `queue` is always a queue's number, `level` that of one of its priority levels."""
 
     contract = ToNewJournal
-    #: Records have been appended that are not on the disk.
+    #: While this timer runs, records wait for a commit that is put off, so the loop counts as busy.
     work_timers = (COMMIT,)
 
     def __init__(self) -> None:
@@ -158,8 +158,9 @@ class Journal(Process):
     def on_register(self, sender: Sender, queue: int, address: Address[ToDiskUser]) -> None:
         if queue not in self._queues.addresses:
             self._add(queue, address)
-        # Else the process has crashed, and the next one has opened the queue before this message arrived. Taken for
-        # the newer one, it would end the registration of the queue when its end is noticed.
+        # Otherwise the process that sent this has crashed, and the queue's next process has opened the queue before
+        # this message arrived. If the old process were registered here, the notice of its end would end the
+        # registration of the new one.
 
     def _add(self, queue: int, address: Address[ToDiskUser]) -> None:
         self._queues.opened(queue, address)
@@ -290,7 +291,8 @@ class Journal(Process):
         if self._files is None or self._is_committing:
             return
         if self._read_positions and self._read_positions[0] <= self._files.durable:
-            # Readers go before the next batch, because while queues publish there is always a next batch.
+            # A coroutine that waits to read the files goes before the next batch, because while queues publish there is
+            # always a next batch.
             self._is_committing = True
             self._read_positions.popleft()
             self._may_read.wake()
@@ -340,7 +342,7 @@ class Journal(Process):
             self._freeing.committed()
 
     def _write(self, batch: Batch) -> None:
-        """Waits for the disk."""
+        """Write a batch to the disk, and delete the files that are no longer needed. Waits for the disk."""
         files = self.files
         files.commit(batch)
         files.unlink_retired(batch)
@@ -408,8 +410,9 @@ class Journal(Process):
         self.stop()
 
     def _last_records(self) -> list[QueueRecords]:
-        """What has no place in segments. The next start deletes the queues' recovery terms before the queues run, so a
-        crash in between would lose it if the terms had it.
+        """The records that segments have no place for, to be written to the journal. They are not in the queues'
+        recovery terms, because the next start deletes these before the queues run, and a crash in between would lose
+        the records.
         """
         writer = LogWriter()
         for level, returns in self._returns.items():
@@ -419,7 +422,9 @@ class Journal(Process):
 
 
 def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> list[QueueRecords]:
-    """Returns the records of the segments' sizes and of returned messages. Waits for the disk."""
+    """Write the replayed records into the segments of their queues. Returns the records that the journal gets instead:
+    those of the segments' sizes, and of how often messages were returned. Waits for the disk.
+    """
     writer = LogWriter()
     for level, found in replayed.items():
         writer.resume(level, found.next_number)
@@ -427,7 +432,7 @@ def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Rep
         index.scan(found, None)
         index.flush(True)
         if found.returns:
-            # A segment cannot have these, so they are recorded once more.
+            # Segments have no place for these counts, so they are recorded in the journal once more.
             index.returned(found.returns, True)
         if found.digests:
             files = read_ids(disk, queue_directory(level), level)

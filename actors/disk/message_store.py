@@ -121,8 +121,8 @@ class MessageStore(Process):
         self, sender: Sender, client: str, address: Address[ToDiskUser] | None, is_restart: bool = False
     ) -> None:
         if client in self._addresses and not is_restart:
-            # The process has crashed, and the next one has registered before this message arrived. Taken for the newer
-            # one, it would end the client's registration when its end is noticed.
+            # The process that sent this has crashed, and the next one has registered before this message arrived. If
+            # the old process were registered here, the notice of its end would end the registration of the new one.
             return
         self.engine.register(client, is_notified=address is not None)
         if address is not None:

@@ -51,7 +51,7 @@ EVENTS_KEPT = 10_000
 #: Seconds between two checks for new lines of the log: while somebody receives them, and while nobody does.
 LOG_CHECK, IDLE_LOG_CHECK = 0.1, 1.0
 
-#: Events of one turn.
+#: How many events one turn publishes at most.
 SLICE = 100
 
 #: The levels of the log by name, and the one from which on commands get lines.

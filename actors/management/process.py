@@ -101,7 +101,7 @@ class Management(Process):
         return None
 
     def _take(self, line: bytes) -> None:
-        """One line of the process: its ports, a line of its log, or why it cannot listen."""
+        """Handle one line of the process's output: its ports, a line of its log, or why it cannot listen."""
         try:
             message = json.loads(line)
         except ValueError:

@@ -82,7 +82,7 @@ class Cascades:
     # -- removals ---
 
     def is_large(self, vhost: str, end: End) -> bool:
-        """Whether more rows may go with this one than one turn should remove."""
+        """Whether more rows may go with `end` than one turn should remove."""
         rows = self._state.vhosts.get(vhost)
         if rows is None:
             return False

@@ -91,7 +91,8 @@ def _replica_items(row: QueueRow) -> InfoItems:
 def member_items(row: QueueRow, definitions: Definitions) -> InfoItems:
     """The members of a quorum queue or a stream, as RabbitMQ names them; nothing for any other queue.
 
-    Those that have all messages and run are `online`: a majority of the members must be for publishes to be confirmed.
+    Those that run and have all messages are `online`. Publishes are confirmed only while a majority of the members is
+    online.
     """
     if queue_kind(row.type) == "classic":
         return {}

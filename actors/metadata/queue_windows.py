@@ -74,8 +74,8 @@ class QueueWindows:
     def exchanges_changed(self, vhost: str) -> None:
         """Follow a change of where the exchanges of a virtual host lead to.
 
-        The queues of one that is being recovered are about to start, and read then what they have to remember. So all
-        of them are looked at before that.
+        If the virtual host is being recovered, its queues will read their windows when they start. So all windows are
+        updated in this turn, and not in later ones.
         """
         if not self._routing.find_carried(vhost):
             return
@@ -86,11 +86,11 @@ class QueueWindows:
             self._process.spawn(self._update_all(vhost))
 
     async def behind(self, vhost: str, exchange: str) -> tuple[int, str | None]:
-        """Of the queues behind the exchange, how many messages that are published to it the queue remembers that
-        remembers the fewest, and the name of that queue; 0 and None if there is no queue.
+        """The number of messages published to this exchange that every queue behind it remembers at least, and the
+        name of the queue that remembers the fewest; 0 and None if there is no queue.
 
-        A queue may get messages of an exchange without the argument by another way than through those that have it.
-        Behind such an exchange a queue has to deduplicate by itself.
+        If the exchange has no `x-warren-deduplicate`, its messages may reach a queue without passing an exchange that
+        has one. Then a queue that does not deduplicate by its own arguments or policies counts as remembering none.
         """
         windows, rows = self._windows(vhost)
         if windows is None or rows is None:

@@ -124,8 +124,8 @@ class Recovery:
         return [row for row in rows if row.node == self._node_name]
 
     def _kept(self, vhost: str) -> frozenset[int]:
-        """The numbers of the queues whose master is elsewhere, and of which this node may be asked for what it has: an
-        operator may make it the only member of a group of which nobody else is left (CL-100).
+        """The numbers of the queues whose files this node keeps although their master is elsewhere: when nobody else in
+        the group is left, an operator may make this node the only member (CL-100).
         """
         rows = [row for row in self._state.vhosts[vhost].queues.values() if row.durable and row.node != self._node_name]
         return frozenset(queue_number(row.queue_id) for row in rows if keeps_files(row.group, self._node_name))
@@ -144,9 +144,9 @@ class Recovery:
     ) -> None:
         """Show the queues that were recovered. `shown` has what the routing table showed of them before.
 
-        If it shows something else by now, a report about the queue was quicker than the answer that has `rows`, and is
-        newer. `is_revived`: the virtual host was down, and the cluster may not have agreed yet that its queues have
-        stopped.
+        If it shows something else by now, the queue's supervisor has reported a newer state of the queue, which arrived
+        before the answer with `rows`. `is_revived`: the virtual host was down, and the cluster may not have agreed yet
+        that its queues have stopped.
         """
         self._changing.supervisors[vhost] = supervisor
         for at in range(0, len(rows), ROWS_AT_A_TIME):
@@ -171,7 +171,8 @@ class Recovery:
                 if is_revived or current.state != row.state:
                     states.append((name, queue_id, row.state))
             elif current.state == "stopped":
-                # The queue was restarted: that report has an address and no state.
+                # The queue has been restarted since. The report of that put the address of the new process into the
+                # routing table, but no state.
                 states.append((name, queue_id, "running"))
         if states:
             await self._changing.note(SetQueueStates(vhost, tuple(states)))

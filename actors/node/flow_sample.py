@@ -175,8 +175,8 @@ def _keep(rows: dict[str, Items], process_id: str, items: Items, is_wanted: bool
 
 
 def _figures(kind: str, items: Items) -> list[float]:
-    """What only grows: seconds blocked, in, out, and for a queue acknowledgements and the seconds blocked by the link,
-    journal, segments, store, its mirrors and copies of it.
+    """The figures of a process that only grow: seconds blocked, in, out, and for a queue acknowledgements and the
+    seconds blocked by the link, journal, segments, store, its mirrors and copies of it.
     """
     blocked = items.get("blocked_seconds", 0.0)
     if kind == "connection":
@@ -189,7 +189,7 @@ def _figures(kind: str, items: Items) -> list[float]:
     return [blocked, published, delivered, acked, *[by.get(peer, 0.0) for peer in _PEERS]]
 
 
-#: The sums of counters that a queue has of its own.
+#: The keys of `_SUMS` whose sums `_figures` computes for a channel or a queue.
 _THROUGH = ("published", "delivered", "acked")
 #: The kinds of peers that block a queue.
 _PEERS = ("link", "journal", "segments", "store", RING_PEER, COPY_PEER)

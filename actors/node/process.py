@@ -1,18 +1,25 @@
 """`NodeSupervisor`: the root of everything that runs in a node, and the place where it is wired together.
 
     NodeSupervisor
-      Metadata                      the routing table's writer
       Alarms
-      Pacer                         the clocks that several queues share
+      FlowReporter                   unless `flow_report_interval` is 0
+      Pacer                          the clocks that several queues share
+      EventHub                       with an exchange for events or the log, else when a command watches the node
+      FlowSampler                    with an exchange for events
       MemoryMonitor
-      DiskMonitor                   with a data directory
-      VhostSupervisor   per vhost   QueueSupervisor -> Queue ...
-      DirectClient                  channels without a socket, for the program that embeds the broker
-      Listener          per port    Connection ... -> Channel ...
+      DiskMonitor                    with a data directory
+      ControlListener   per socket   ControlSession ...
+      Members                        on a node with a cluster port
+      Metadata                       the routing table's writer
+      VhostSupervisor   per vhost    QueueSupervisor -> Queue ...
+      DirectClient                   channels without a socket, for the program that embeds the broker
+      Listener          per port     Connection ... -> Channel ...
+      Management                     with the HTTP API
 
-There is a port without TLS, and one with TLS if `tls_port` is set. The processes start in this order, so that no
-process sends to one that has not started. A virtual host that fails closes its own connections (AB-171). If one of the
-others fails, the node has lost something that cannot be restored while it runs, so it ends.
+There is a port without TLS, and one with TLS if `tls_port` is set. The processes begin to work in this order, so that
+each finds the ones that it needs at work. A virtual host that fails closes its own connections (AB-171). If another of
+these processes fails, except a `ControlListener` or `Management`, the node has lost something that cannot be restored
+while it runs, so it ends.
 """
 
 from __future__ import annotations
@@ -387,7 +394,7 @@ class NodeSupervisor(Process):
     async def on_operate(self, sender: Sender, name: str, arguments: dict[str, object]) -> Any:
         outcome = perform(self.operator, name, arguments)
         if isinstance(outcome, AsyncIterator):
-            # Its pieces may never end, and an answer has one piece.
+            # The pieces may have no end, as with the events of a node, and this message has a single answer.
             text = f"{name} answers in pieces, which only a command receives: use 'warren {name}'"
             raise OperationError("usage", text)
         return await outcome

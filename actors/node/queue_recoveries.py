@@ -1,9 +1,9 @@
 """What each queue of a virtual host is to be recovered from, and which queues have nothing to recover.
 
 A queue without a message has nothing on the disk but its numbering: where the numbers of its messages continue. Its
-process is needed only when somebody publishes to it, consumes from it or asks it something, so that the supervisor
-creates it as a dormant process (`runtime.dormant`) and the start of a hundred thousand such queues costs next to
-nothing.
+process is needed only when somebody publishes to it, consumes from it or asks it something, so the supervisor
+creates it as a dormant process (`runtime/system/dormant.py`) and the start of a hundred thousand such queues costs next
+to nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def queue_recoveries(
         queue = queue_number(row.queue_id)
         of_queue = terms.get(queue)
         is_occupied = queue in journal.occupied or of_queue is None and queue in on_disk
-        if is_occupied or deduplicates(row, definitions, routing):  # the queue has to find what it has had
+        # its process has to look for messages or remembered publishes, so it is not dormant
+        if is_occupied or deduplicates(row, definitions, routing):
             numberings = None
         elif of_queue is not None:
             numberings = _numberings_of(of_queue)

@@ -103,13 +103,14 @@ class QueueSupervisor(Process):
     """See the module."""
 
     contract = ToNewQueueSupervisor
-    #: A start or an end of a queue takes 100 µs.
+    #: How many messages one turn handles: starting or ending a queue takes 100 µs.
     turn_limit = 16
 
     def __init__(self) -> None:
         super().__init__()
         self.queues: dict[str, _Supervised] = {}
-        #: From `recover` to the answer to `open`. The persistent store may not run yet then.
+        #: Whether the virtual host is recovering its queues: from `recover` to the answer to `open`. The persistent
+        #: store may not run yet then.
         self.is_recovering = False
         self.is_ending = False
 
@@ -217,7 +218,7 @@ class QueueSupervisor(Process):
         supervised.row = replace(row, state="stopped")
 
     def on_timer(self, payload: str) -> None:
-        """It is time to recover the queue with this id, which could not be recovered before."""
+        """Try again to recover the queue with this id, which could not be recovered before."""
         supervised = self.queues.get(payload)
         if supervised is None or supervised.is_running or self.is_ending:
             return
@@ -244,8 +245,9 @@ class QueueSupervisor(Process):
     async def _start_from_disk(self, supervised: _Supervised, has_files: bool = True) -> bool:
         """Start a new process of the queue from what is on the disk. Raises ProcessDown if it cannot.
 
-        Returns False if the queue may not run any more (`_may_start`). The supervisor that stops sees each process from
-        its creation on, so the process is created when nothing has to be awaited before its start.
+        Returns False if the queue may not run any more (`_may_start`). The process is created in the turn in which it
+        is sent `start`, after everything that has to be awaited. Otherwise a supervisor that stops in between would ask
+        a process to end that has not received `start`.
         """
         if self.storage is not None:
             await self._forget_transients(queue_number(supervised.row.queue_id))

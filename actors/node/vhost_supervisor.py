@@ -71,7 +71,8 @@ log = logging.getLogger("warren.vhost")
 #: The name under which the indexer is monitored.
 INDEXER = "indexer"
 
-#: Seconds that a stop waits for the message index, which loses nothing that was committed if it is not closed.
+#: Seconds that a stop waits until the message index is closed. An index that is not closed loses nothing that was
+#: committed.
 INDEX_CLOSE_SECONDS = 10.0
 
 #: Ids that a message store counts in one step.
@@ -89,7 +90,7 @@ class VhostSupervisor(Process):
     def __init__(self) -> None:
         super().__init__()
         self.storage: VhostStorage | None = None
-        #: How the indexer starts, when the first queue reports to it.
+        #: The settings with which the indexer starts, when the first queue reports to it.
         self._indexer_settings: IndexerSettings | None = None
 
     async def on_start(
@@ -265,7 +266,7 @@ class VhostSupervisor(Process):
         self._indexer_settings = None
         self.context.index_places.leave(self.name)
         if not self.is_dormant(self._indexer):
-            # A full disk may keep it from closing. Then its next start finds what was committed last.
+            # A full disk may keep the index from closing. Then the next start finds what was committed last.
             with suppress(ProcessDown, ProcessTimeout):
                 await self.ask(self._indexer, to_indexer.close(), INDEX_CLOSE_SECONDS)
 

@@ -54,7 +54,9 @@ class Vhosts:
     async def start(
         self, name: str, rows: list[QueueRow], kept: frozenset[int]
     ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
-        """Start the processes of a virtual host (`ToNewVhost.start`). Raises StorageError; `revive` is due then."""
+        """Start the processes of a virtual host (`ToNewVhost.start`). If it raises StorageError, a timer calls `revive`
+        later.
+        """
         process = self._process
         address: Address[ToNewVhost] = process.createActor(VhostSupervisor)
         self._supervisors[name] = address
@@ -87,8 +89,8 @@ class Vhosts:
         address = self._supervisors.pop(name, None)
         if address is not None:
             process.demonitor(("vhost", name))
-            # The queues end first, in many turns. If the exit ended them all at once, one turn of the supervisors would
-            # grow with the number of queues, and one of a queue with the number of its messages.
+            # The queues end first, in many turns. If they all ended at once with their supervisors, one turn of a
+            # supervisor would take longer the more queues there are, and one turn of a queue the more messages it has.
             with suppress(ProcessDown):
                 await process.ask(address, to_vhost.end_queues())
             process.request_exit(address)

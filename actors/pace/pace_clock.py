@@ -44,7 +44,9 @@ class Pace(NamedTuple):
 
 
 def pace_of(settings: QueueSettings, is_delivery: bool) -> Pace:
-    """The rate that the policy asks for. A clock of deliveries may use slots late, as timers are."""
+    """The rate that the policy asks for. A clock of deliveries may use its slots a little late, because timers are
+    late.
+    """
     assert settings.pace_rate is not None
     unit = max(1, math.ceil(settings.pace_period * MILLISECOND / settings.pace_rate))
     kept = (settings.pace_burst - 1) * unit
@@ -72,7 +74,7 @@ class WarmUp:
         self._slope = (COLD - 1) * unit / (self._full - self._warning)
 
     def change(self, unit: int, nanoseconds: int) -> None:
-        """Use another rate or another length. A clock that is half warm stays so."""
+        """Use another rate or another length of the warm-up. A clock that is half warm stays so."""
         share = self.tokens / self._full
         self._use(unit, nanoseconds)
         self.tokens = share * self._full
@@ -166,7 +168,7 @@ class PaceClock:
         warm_up.tokens = warm_up.spent(tokens, count - 1)
 
     def take_whole(self, count: int) -> None:
-        """Take `count` slots more than the latest one, whenever that was."""
+        """Take the `count` slots that follow the latest one, even if their time is over."""
         if count:
             self.take(self._following(), count)
 

@@ -144,7 +144,7 @@ class QueueView:
 
     @property
     def disk(self) -> DiskLinks | None:
-        """None if the queue keeps its messages in memory alone."""
+        """The queue's number and client id on the disk; None if it keeps its messages in memory alone."""
         durability = self.queue.durability
         return None if durability is None else DiskLinks(durability.storage, durability.number, durability.client)
 

@@ -89,8 +89,8 @@ def reading_items(backing: BackingQueue, consumers: int, dedup: int) -> InfoItem
 #: The items of `Durability.items` of a queue without a data directory.
 NO_DISK: InfoItems = {"disk_reads": 0, "disk_writes": 0}
 
-#: What the process of a queue takes, and a message in memory beside its body, in bytes. Both are estimates: Python does
-#: not count by process.
+#: How many bytes the process of a queue takes, and how many a message in memory takes beside its body. Both are
+#: estimates, because Python does not count memory by process.
 PROCESS_BYTES = 20_000
 MESSAGE_BYTES = 100
 

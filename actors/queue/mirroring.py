@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .role import Role
 
 
-#: The payloads of the timers of a replication. When one fires, the replication does this, in the same order: tell the
+#: The payloads of the timers of a replication. When one fires, the replication does this, in the same order: send the
 #: other members what they may forget; attach again to a neighbour that has not answered; check whether the node has its
 #: lease again; check whether the ring makes progress; forget the publishes of channels that this replica does not know;
 #: wait no longer for the old master; block publishers, or unblock them, so that a learner can finish its copy.
@@ -139,7 +139,7 @@ class Replica(Protocol):
         """Keep what clients send from now on, without handling it (`Replication.is_resting`)."""
 
     def go_on(self) -> None:
-        """Handle what was kept, and serve clients again."""
+        """Handle the messages that were kept, and serve clients again."""
 
     def acknowledged(self) -> list[int]:
         """The numbers of the messages that consumers have acknowledged since this master was at rest."""
@@ -254,10 +254,10 @@ class Replication(Protocol):
         """
 
     def timer_fired(self, payload: str) -> None:
-        """One of the `RING_TIMERS` of the process, which the replication has started, is due."""
+        """Handle one of the `RING_TIMERS` of the process, which the replication has started."""
 
     def end_turn(self) -> None:
-        """Tell the other replicas what the role has done in this turn, and find out what may be confirmed."""
+        """Send the other replicas what the role has done in this turn, and find out which messages may be confirmed."""
 
 
 class Mirroring(Protocol):

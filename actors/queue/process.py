@@ -66,7 +66,7 @@ class Queue(ReplicaProcess):
 
     def on_reclaim(self, sender: Sender, channel_id: str, ranges: list[ConfirmRange]) -> list[ConfirmRange] | None:
         if self.membership.keeps:
-            # Publishes of the channel may be kept. If it were answered before them, it would publish them again.
+            # Publishes of the channel may be kept. If the channel were answered before them, it would repeat them.
             self.membership.keep(sender, lambda: self.on_reclaim(sender, channel_id, ranges))
             return None
         self.membership.ring.reclaim(sender, channel_id, ranges)

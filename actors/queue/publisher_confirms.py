@@ -97,7 +97,7 @@ class PublisherConfirms:
                 endings.append((address, to_channel.refuse(queue_id, ranges)))
 
     def begin(self) -> None:
-        """This replica of a mirrored queue becomes the master: duplicates wait for `settled`."""
+        """Handle that this replica of a mirrored queue becomes the master: duplicates wait for `settled`."""
         if self.deduplication is not None:
             self.deduplication.begin()
 

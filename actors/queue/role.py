@@ -110,7 +110,7 @@ class Role(Protocol):
     def timer_fired(self, name: str) -> None: ...
 
     def head_loaded(self) -> None:
-        """More of the head is in memory."""
+        """Go on with what waited for the head of the queue: more of it is in memory."""
 
     # -- publishing
 
@@ -162,7 +162,7 @@ class Role(Protocol):
         return
 
     def forget_channel(self, record: ChannelRecord) -> Slices[None]:
-        """The channel has ended."""
+        """Handle the end of the channel."""
 
     def forget_consumers(self, most: int) -> bool:
         """Forget up to `most` consumers, because the queue ends and its channels are forgotten. Whether there are more.
@@ -183,4 +183,4 @@ class Role(Protocol):
     def info(self) -> InfoItems: ...
 
     def consumers_info(self) -> Iterator[InfoItems]:
-        """The consumers do not change while their items are read."""
+        """The info items of each consumer. The consumers do not change while these are read."""

@@ -45,7 +45,7 @@ class Alarms(Process):
 
     def __init__(self) -> None:
         super().__init__()
-        #: Pairs of source and origin.
+        #: The alarms of this node: pairs of source and origin.
         self.raised: frozenset[tuple[str, str]] = frozenset()
         #: The processes that are notified of the alarms of this node, and of those of all nodes.
         self.listeners: dict[str, Address[ToAlarmListener]] = {}

@@ -25,7 +25,7 @@ log = logging.getLogger("warren.disk")
 
 ORIGIN = "disk monitor"
 
-#: Milliseconds between two measurements.
+#: Milliseconds between two measurements, at least and at most.
 MIN_INTERVAL = 100
 MAX_INTERVAL = 10_000
 

@@ -64,8 +64,8 @@ class RamDurations:
         """
         self.desired = self._desired(ratio, disk_alarm)
         if self.desired == INFINITE and not disk_alarm:
-            # INFINITE is below no report, so no queue has to be notified. This spares a node with memory left a loop
-            # over perhaps a hundred thousand queues, twice a second.
+            # No report is above the new target INFINITE, so no queue has to be notified. This spares a node with memory
+            # left a loop over perhaps a hundred thousand queues, twice a second.
             return []
         notified = []
         for report in self._reports.values():

@@ -74,7 +74,7 @@ class NodeCounts(MessageCounts):
     """What a node has counted since its start.
 
     `exchanges` has, by virtual host and name of an exchange, the messages published to it and the copies that it routed
-    to queues. It is None while nobody reads statistics, because readers alone remove what is of deleted exchanges.
+    to queues. It is None while nobody reads statistics, because only readers remove the entries of deleted exchanges.
     """
 
     __slots__ = (*CHURN_COUNTERS, "exchanges", "routed")

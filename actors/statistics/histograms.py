@@ -3,9 +3,9 @@
 A histogram is a list of counts with fixed bounds, so it has the same few hundred bytes whatever it has counted. What is
 frequent is sampled, so that a message pays for less than a comparison:
 
-- Channels in confirm mode time one of up to 64 messages of the node, so that about one in a millisecond is timed, and
-  count it as often as messages were published since the one before (`publish_to_confirm`, `TimedConfirms`). So a slow
-  second of many messages weighs more than one of few.
+- Channels in confirm mode time one of up to 64 messages of the node, so that about one in a millisecond is timed. Its
+  time counts for all messages that were published since the timed one before it (`publish_to_confirm`,
+  `TimedConfirms`). So a slow second in which many messages were published weighs more than one with few.
 - One of 1,024 messages of the node is followed to its consumer (`publish_to_deliver`, `DeliverySamples`).
 """
 
@@ -61,8 +61,8 @@ class Histogram:
 class TimedConfirms:
     """Chooses the publishes of channels in confirm mode that are timed until their confirms.
 
-    A channel subtracts the messages that it publishes from `left`, and asks only when that is used up: then the message
-    pays for nothing else.
+    A channel subtracts the messages that it publishes from `left`, and calls `take` only when that is used up, so that
+    all other messages cost no more than the subtraction.
     """
 
     __slots__ = ("_last", "_of", "histogram", "left")

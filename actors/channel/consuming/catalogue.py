@@ -91,7 +91,7 @@ class Catalogue:
                 f"queue '{CATALOGUE}' has {len(rows)} rows for these arguments, and answers at most {MOST_ROWS}; "
                 "ask with a narrower pattern",
             )
-        self._queues.flush()  # so that the rows count what the client has published before
+        self._queues.flush()  # the queues then count in their rows what the client has published before
         answers = await self._process.ask_each((row.address, to_queue.reading_info()) for row in rows)
         return [self._row(row, answer) for row, answer in zip(rows, answers) if isinstance(answer, dict)]
 
@@ -157,5 +157,5 @@ class Catalogue:
 
 
 def _as_text(value: object) -> str:
-    """What JSON has no type for, such as a time in the arguments of a queue."""
+    """The text for a value that JSON has no type for, such as a time in the arguments of a queue."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -37,7 +37,7 @@ class ConsumerTable:
         return consumer
 
     def has(self, consumer: ChannelConsumer) -> bool:
-        """Whether this consumer, or the one that it is a part of, was not removed."""
+        """Whether the table still has this consumer, or the one that it is a part of."""
         whole = self.by_tag.get(consumer.tag)
         if whole is None or whole is consumer:
             return whole is consumer

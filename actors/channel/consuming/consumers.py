@@ -7,9 +7,9 @@ A queue that crashes is restarted. Its consumers are then registered again, sile
 sees only that messages are delivered once more. A consumer is cancelled with a notification instead if its arguments
 have `x-cancel-on-ha-failover`, or if the queue does not accept it again (AB-126).
 
-    crash -> on_down -> `consume_again` asks Metadata for the new row -> consume, one consumer after the other
-                                                                      -> another crash: on_down starts a new attempt,
-                                                                         and this one ends (`ChannelConsumer.life`)
+    crash -> on_down -> `_consume_again` asks Metadata for the new row -> consume, one consumer after the other
+                                                                       -> another crash: on_down starts a new attempt,
+                                                                          and this one ends (`ChannelConsumer.life`)
 
 Unacknowledged deliveries do not survive the crash: the new process numbers its messages anew (`Unacked.disown`).
 """

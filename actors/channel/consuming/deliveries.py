@@ -61,7 +61,8 @@ class Deliveries:
         backlog: deque[Event],
     ) -> None:
         self._process = process
-        #: The events that the client has sent behind the present one, as far as they may be taken.
+        #: The events that the client has sent behind the present one. Always empty on a channel with interceptors,
+        #: which get each method by itself.
         self._backlog = backlog
         self._timeouts = timeouts
         self.work = work
@@ -120,8 +121,8 @@ class Deliveries:
         """Settle `runs`, and those up to the delivery tag `last`, in as many turns as it takes.
 
         If `last` is None, settle all deliveries, those included that are made meanwhile. The queues get everything at
-        once, at the end. Otherwise a queue would deliver what it got back first, and then messages that stand behind
-        the rest.
+        once, at the end. Otherwise a queue that has got the first part back would deliver it and then later messages
+        of its own, before it has the other parts back: so out of order.
         """
         unacked = self.unacked
         settlements: dict[DeliverySource, Settlement] = {}
@@ -255,7 +256,8 @@ class Deliveries:
 
     def _give_back(self, method: methods.BasicReject | methods.BasicNack, is_multiple: bool) -> Waiting:
         outcome: Outcome = "requeue" if method.requeue else "reject"
-        # Streams refuse what is given back, and what stands before the refused delivery is settled.
+        # A stream refuses messages that are given back. When one of a batch is refused, the messages before it must be
+        # settled, so deliveries of streams are not taken together.
         following = 0 if is_multiple or self.streams or not self._backlog else self._take_following(method)
         if not following:
             return self.settle(outcome, method.delivery_tag, is_multiple)
@@ -320,8 +322,9 @@ class Deliveries:
     async def commit(self) -> None:
         """Settle what the transaction has held back.
 
-        The limiter grants at the end. Earlier it would still exempt the basic.gets of the runs that follow, although
-        these are settled: it would grant as many deliveries too many.
+        The limiter grants only at the end. Before that it still subtracts the basic.gets among the runs that follow
+        from the unacknowledged deliveries, although these do not count as unacknowledged any more, so it would grant
+        too many deliveries.
         """
         unacked = self.unacked
         assert unacked.held_back is not None

@@ -39,7 +39,7 @@ GOT_TOGETHER = 64
 class Gets:
     """Answers basic.get from the queues of one channel, and hands what is unacknowledged to `deliveries`.
 
-    backlog     the events that the client has sent behind the present one, as far as they may be taken
+    backlog     the events that the client has sent behind the present one; empty on a channel with interceptors
     """
 
     __slots__ = (

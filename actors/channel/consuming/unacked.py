@@ -140,7 +140,7 @@ class Unacked:
         return self._found(first, last) is not None
 
     def _found(self, first: int, last: int) -> list[UnackedRun] | None:
-        """The runs with the deliveries `first` to `last`; None if one of these is not unacknowledged."""
+        """The runs with the deliveries `first` to `last`; None if one of these is unknown or settled already."""
         found = self._runs.overlapping(first, last)
         if not found or found[0].first > first or found[-1].end <= last:
             return None

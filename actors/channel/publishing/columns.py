@@ -1,4 +1,4 @@
-"""What the messages of a run mean whose method frames or expirations differ."""
+"""Decides for each message of a run where it goes, if the method frames or the expirations of its messages differ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`ConfirmTimes`: how long the publishes of one channel wait for their confirms (CM-375).
 
-`TimedConfirms` of the node chooses the publishes that are timed. Each counts as often as messages were published since
-the one before. So the cost does not grow with the rate of messages, and the histogram is one of messages.
+`TimedConfirms` of the node chooses the publishes that are timed. The time of each one counts for all messages that were
+published since the timed one before it. So the cost does not grow with the rate of messages, and yet the histogram
+counts every message.
 """
 
 from __future__ import annotations
@@ -38,19 +39,24 @@ class ConfirmTimes:
         self.waiting: list[Timed] = []
 
     def begin(self, number: int) -> None:
-        """Time the publish of this number, because none of the node is `left` before it."""
+        """Time the publish of this number. Called when `TimedConfirms.left` has come to 0, so that the next publish is
+        to be timed.
+        """
         if len(self.waiting) < MOST:
             now = self._now()
             self.waiting.append(Timed(number - self._uncounted, self.timed.take(now), now))
 
     def settled(self, acks: Settled, nacks: Settled) -> None:
-        """Count the timed publishes that these acks confirm, and forget those that are refused. Some must wait."""
+        """Count the timed publishes that these acks confirm, and forget those that are refused. To be called only while
+        timed publishes wait.
+        """
         if not nacks and len(acks) == 1:
             tag, is_multiple = acks[0]
             first = self.waiting[0]
             if tag < first.tag:
                 return
-            if len(self.waiting) == 1 and (is_multiple or tag == first.tag):  # as with one publish at a time
+            # the usual case if the client publishes one message at a time
+            if len(self.waiting) == 1 and (is_multiple or tag == first.tag):
                 self.timed.histogram.observe(self._now() - first.began, first.weight)
                 self.waiting = []
                 return

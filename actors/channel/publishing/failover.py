@@ -62,7 +62,7 @@ class Failover:
         """Handle that the process of a queue has ended or cannot be reached. `unsent` was gathered for it."""
         queues, confirms = self._queues, self._confirms
         if queue_id in queues.held:
-            return  # the publishes wait for the next master anyway
+            return  # handled already when the master was lost: the publishes wait for the next master
         owed = confirms.owed_by(queue_id)
         if is_crashed and row is not None and (owed or unsent) and queues.is_mirrored(row):
             queues.hold(queue_id)

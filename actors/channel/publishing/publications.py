@@ -41,7 +41,7 @@ PUBLICATIONS_KEPT = 512
 #: expiration of its own would pile up.
 FATES_KEPT = 512
 
-#: Digits of an expiration that may be too long a time.
+#: Expirations with fewer digits than this are within `MAX_EXPIRY`; others are checked in full.
 _LONG_EXPIRATION = len(str(MAX_EXPIRY))
 
 
@@ -54,8 +54,8 @@ class Fate(NamedTuple):
     expiration: int | None
     #: The routing keys in its headers CC and BCC.
     selected_keys: tuple[str, ...]
-    #: Its headers as they are queued, if the key is special: then no other message shares them. Of many headers it has
-    #: only those that may decide where the message goes.
+    #: Its headers as they are queued, if the key is special: then no other message shares them. Of headers with more
+    #: bytes than `ALL_HEADERS`, it has only those that may decide where the message goes.
     headers: Table | None
     #: The properties that replace the publisher's; None: they stay as they are.
     props: bytes | None
@@ -219,7 +219,9 @@ class Publications:
         return found
 
     def look_up(self, publication: Publication, most: int) -> int:
-        """Look up at most `most` more of its queues; return how many. `wide` is None once the last one is found."""
+        """Look up at most `most` more queues of the publication; return how many. `wide` is None once the last one is
+        found.
+        """
         assert publication.wide is not None
         looked_up = publication.wide.look_up(most)
         self._find_queues(publication, publication.wide)
@@ -242,7 +244,7 @@ class Publications:
         may have its name. The default exchange has no bindings: it routes to the queue whose name is the routing key.
         """
         if publication.wide is not None:
-            return publication  # its queues are those of the moment in which each is looked up
+            return publication  # each of its queues is looked up as it is when the run is sent to it
         routing, vhost = self._context.routing, self._config.vhost
         again = replace(publication, rows=(), down=(), spread=None, version=routing.version)
         if publication.exchange:
@@ -273,7 +275,7 @@ class Publications:
             names = self._context.routing.header_names(self._config.vhost, exchange)
             properties, more_headers = decode_some(props, None if names is None else names | SENDER_SELECTED)
         else:
-            # The headers under a plain key are sound and decide nothing.
+            # The headers of a message with a plain key are well-formed, and do not decide where it goes.
             properties, more_headers = decode_properties(props, with_headers=False), b""
         is_changed = self._check(properties)
         selected_keys: tuple[str, ...] = ()

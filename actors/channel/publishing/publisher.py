@@ -335,7 +335,8 @@ class Publisher:
             if batch is None:
                 if row.queue_id not in queues.rows and row.queue_id not in queues.held:
                     if row.address is None:
-                        # Its virtual host could not be started, so nobody takes responsibility for the messages.
+                        # The queue has no process, because its virtual host could not be started. So the messages are
+                        # refused.
                         first_number, count = entry[3], len(entry[1])
                         self.confirms.refuse(row.queue_id, [(first_number, first_number + count - 1)])
                         continue
@@ -466,7 +467,8 @@ class Publisher:
         if self.held_back is None:
             self.held_back = []
             self.awaits_confirms = True
-            self._publications.forget()  # remembered publications have groups, and those of a transaction none
+            # remembered publications may have a group, and a publication in a transaction must not
+            self._publications.forget()
 
     async def commit(self) -> None:
         """Publish what the transaction has held back; the commit waits until `confirms` is empty."""

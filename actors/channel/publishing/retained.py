@@ -18,7 +18,7 @@ from .range_set import Range, RangeSet
 if TYPE_CHECKING:
     from ...contracts.queue import PublishEntry
 
-#: Bytes of all channels of a node.
+#: How many bytes all channels of a node together retain at most.
 NODE_BYTES = 256 << 20
 
 #: Bytes that a message takes beside its body.
@@ -26,8 +26,8 @@ MESSAGE_BYTES = 128
 
 
 class Retained:
-    """See the module. A channel has at most `limit` bytes, and all of its node have `NODE_BYTES`: then the channel that
-    retains more drops its oldest publishes.
+    """See the module. A channel retains at most `limit` bytes, and all channels of its node at most `NODE_BYTES`
+    together. A channel that exceeds one of these drops its oldest publishes.
     """
 
     __slots__ = ("_bytes", "_by_queue", "_entries", "_limit", "_of_node")

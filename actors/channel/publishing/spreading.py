@@ -20,7 +20,7 @@ from ...queue.policed_settings import deduplicates
 #: one shard for each run, a client that publishes rarely but in large batches would fill its shards unevenly.
 RANDOM_STRETCH = 16
 
-#: Sharded queues whose next shard a channel remembers.
+#: For how many sharded queues a channel remembers the next shard at most.
 QUEUES_KEPT = 512
 
 
@@ -87,7 +87,8 @@ class Spreading:
         if is_by_key:
             key = deduplication_key(content_properties(content))
             if key is not None:
-                # If this shard does not run the message is refused. Another shard would not recognize a repeat.
+                # The message goes to this shard even if the shard does not run, and is refused then: another shard
+                # would not recognize the message when it is published again.
                 name = shard_name(row.name, crc32(key) % row.shards)
                 return next((shard for shard in shards if shard.name == name), row.at(None))
         count = len(shards)

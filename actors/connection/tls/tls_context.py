@@ -4,7 +4,8 @@
     user_name(certificate, login_from)       the user that a certificate names, or None
 
 Versions below TLS 1.2 are refused. Renegotiation is refused because a client could make the broker negotiate for ever.
-Session tickets are off because connections to a broker live long, and without tickets each shows its certificate anew.
+Session tickets are off: connections to a broker live long, so tickets would save little, and without them a client has
+to show its certificate each time it connects.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ Commands gather while a commit runs in another thread, and all of them share the
 the turn that brought its first command, so nobody waits longer than for the commit that is running and for his own. Two
 commands that would write the same row never share a commit: the second is checked again when the first is applied.
 
-What a failed commit was to write may be on the disk all the same, and what it was to delete still is. So **every row
-that the failed commit named is written anew as the state has it**, or deleted if the state has it not. These
-corrections are owed: they go into the next commit, which runs when the next command comes and at least every
+What a failed commit was to write may be on the disk all the same, and what it was to delete may still be there. So
+**every row that the failed commit named is written anew as the state has it**, or deleted if the state has it not.
+These corrections are owed: they go into the next commit, which runs when the next command comes and at least every
 `RETRY_SECONDS`. For rows of queues, exchanges and bindings they are deletions, because no row that a running commit
 names is in the state as durable: such a row is added to the state after its commit, and is removed from it before. A
 record of the definitions may be replaced, so the state may have an older one.
@@ -63,8 +63,8 @@ from .row_encoding import (
 #: Seconds until what is owed is tried again though no command comes.
 RETRY_SECONDS = 5.0
 
-#: Commands of one commit that add durable rows, of those that a thousand clients may have sent; and how many of them
-#: are applied in one turn, each in 50 µs.
+#: How many commands that add durable rows share one commit at most: a thousand clients may have sent some. And how many
+#: of them are applied in one turn, each in 50 µs.
 COMMITTED_AT_ONCE, APPLIED_AT_ONCE = STEP, 16
 
 #: The types of `Refusal`.
@@ -301,7 +301,7 @@ class LocalLog:
         """Take the proposals that the next commit can write, and check again those that are older than the state."""
         proposals, self._proposals = self._proposals[:COMMITTED_AT_ONCE], self._proposals[COMMITTED_AT_ONCE:]
         taken: list[_Proposal] = []
-        #: Those that concern a row of another one.
+        #: Those that would write a row which another proposal of this commit writes.
         delayed: list[_Proposal] = []
         keys: set[RowKey] = set()
         for proposal in proposals:

@@ -1,9 +1,9 @@
 """`Declarations`: makes commands of the requests that declare queues, and has them carried out in their order.
 
 One request may declare several queues, which then share a commit. It has the effect of as many requests one after the
-other, each of which is made when the one before is answered: no queue behind one that is refused is declared. So the
-next command is proposed when nothing but the disk can refuse the one before. As a log of a cluster refuses commands
-later, there each queue waits for the one before.
+other, each of which is made when the one before is answered: no queue behind one that is refused is declared. On a node
+that is alone, the next command is proposed as soon as nothing but the disk can refuse the one before. The log of a
+cluster refuses commands later, so there each command is proposed when the one before is answered.
 """
 
 from __future__ import annotations

@@ -51,7 +51,9 @@ class Homes:
         return home
 
     def _is_witness(self) -> bool:
-        """Whether this node has no queues. It has no clients either, but a command may declare queues here."""
+        """Whether this node is a witness, which has no queues and no clients. A command may declare queues here all the
+        same.
+        """
         own = self._state.definitions.node(self.here)
         return own is not None and own.role == "witness"
 

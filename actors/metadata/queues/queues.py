@@ -141,7 +141,9 @@ class Queues:
         return 0 if is_stream else ready
 
     async def _end(self, row: QueueRow, if_unused: bool, if_empty: bool) -> tuple[int, bool]:
-        """Have a queue's process end. Return its ready messages, and whether no other process has replaced it."""
+        """Have a queue's process end. Return its ready messages, and whether it was the queue's last process: False if
+        it crashed while it ended and another one has replaced it, or if no process was asked.
+        """
         vhost, name = row.vhost, row.name
         ready, is_ended = 0, False
         shown = self._routing.queue(vhost, name)
@@ -251,7 +253,8 @@ class Queues:
         await self._changing.note(SetQueueStates(vhost, ((name, queue_id, "crashed"),)))
 
     def was_killed(self, vhost: str, name: str, queue_id: str) -> Coroutine[object, None, None] | None:
-        """The process of the queue has ended, either unasked or because the queue was deleted, and is not restarted.
+        """Handle that the process of the queue has ended, either unasked or because the queue was deleted, and is not
+        restarted.
 
         The messages that a durable queue has on the disk stay there.
         """
@@ -275,7 +278,7 @@ class Queues:
             await self._changing.note(SetQueueStates(vhost, states))
 
     def published(self, changes: Sequence[Change]) -> None:
-        """Answer those who waited for these changes, which the routing table has now."""
+        """Answer the processes that waited for these changes, which the routing table has now."""
         for change in changes if self.restart_waiters.is_waited_for else ():
             if isinstance(change, (QueuePut, QueueRemoved)):
                 self.restart_waiters.row_changed(change.row.vhost, change.row.name)
@@ -302,7 +305,9 @@ class _Deletion:
         self._error: AmqpError | None = None
 
     async def begin(self, ends: Mapping[str, Coroutine[object, None, tuple[int, bool]]]) -> None:
-        """Run these ends, by queue, until each process waits or has ended. Raises AmqpError if one of them did."""
+        """Run the coroutines that end the processes, by the names of their queues, until each process waits in `leaves`
+        or has ended. Raises the AmqpError of a process that refused to end.
+        """
         self._running |= ends.keys()
         for name, end in ends.items():
             self._process.spawn(self._run(name, end))

@@ -107,11 +107,12 @@ class Replicas:
         self._waits: dict[str, Backoff] = {}
         #: By queue id: how often the only replica of the queue was started again.
         self._restarts: dict[str, RestartIntensity] = {}
-        #: The queues that wait for a node that has gone to come back.
+        #: The ids of the queues for which a coroutine waits, because a node that has gone may come back.
         self._replacing: set[str] = set()
         #: The node stops, and its masters move away: it does not come back to their rings.
         self.is_stopping = False
-        #: For how many queues this node proposes to be a learner, and whoever waits for that to be fewer.
+        #: For how many queues this node proposes to be a learner, and the signal for coroutines that wait until these
+        #: are fewer.
         self._joining = 0
         self._can_join = Signal(process)
         #: The ids of the queues whose next replica here begins without messages, whatever the disk has.
@@ -261,8 +262,9 @@ class Replicas:
             self._process.reply(sender, True)
 
     async def _start(self, row: QueueRow, mine: Member) -> None:
-        """Start the process of this member. The only member of a ring has what the disk has. A learner compares that
-        with the others, if it may.
+        """Start the process of this member. The only member of a ring starts from what the disk has. A learner compares
+        what the disk has with the messages of other replicas if it may (`_may_compare`); otherwise it starts without
+        messages.
         """
         assert row.group is not None
         supervisor = self._changing.supervisors[row.vhost]
@@ -299,7 +301,9 @@ class Replicas:
         return all(epoch < left for _, epoch in group.forced)
 
     async def _end(self, life: _Life, row: QueueRow) -> None:
-        """End a process whose member is not in the group any more. A node that is wanted keeps what it has."""
+        """End a process whose member is not in the group any more. Its files are deleted, unless the group still wants
+        this node.
+        """
         self._lives.pop(row.queue_id, None)
         keeps = keeps_files(row.group, self._here)
         supervisor = self._changing.supervisors[row.vhost]
@@ -359,7 +363,9 @@ class Replicas:
         return group is not None and has_live_ring(self._definitions, group) and fitted(self._definitions, row) != row
 
     async def _replace(self, vhost: str, name: str, queue_id: str) -> None:
-        """Have another node take the place of one that has not come back (CL-92). A restart shall not begin a copy."""
+        """Have another node take the place of one that has not come back in `REPLACE_SECONDS` (CL-92). It waits because
+        a node that only restarts must not cause a copy of the queue.
+        """
         await self._process.sleep(REPLACE_SECONDS)
         self._replacing.discard(queue_id)
         row = self._state.queue(vhost, name)

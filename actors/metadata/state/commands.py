@@ -98,7 +98,7 @@ class DeclareQueue(NamedTuple):
 
 
 class DeleteQueue(NamedTuple):
-    """Delete the queue with this id; no row is removed if the name belongs to none or to another one."""
+    """Delete the queue with this id. Nothing is removed if there is no queue of that name, or if it has another id."""
 
     vhost: str
     name: str
@@ -124,8 +124,8 @@ class RestartQueue(NamedTuple):
     vhost: str
     name: str
     queue_id: str
-    #: The generation of the process. One that is not above the row's changes nothing, so a command that is applied
-    #: twice takes effect once.
+    #: The generation of the process. The command changes the row only if this is above the row's generation, so a
+    #: command that is applied twice takes effect once.
     generation: int
 
 
@@ -136,7 +136,7 @@ class EndConnection(NamedTuple):
 
 
 class PutRecords(NamedTuple):
-    """Add records, or replace those with their keys: all of them or none."""
+    """Add records, or replace records with the same keys: all of them or none."""
 
     records: tuple[Record, ...]
     #: Whether it is an error that a record of its key exists.
@@ -304,8 +304,8 @@ GroupCommand = (
 #: The commands of operators on definitions. They are refused with DefinitionErrors.
 DefinitionCommand = PutRecords | ChangeUser | RemoveRecords | EnableFeatures
 
-#: The commands about members of the cluster. They are refused with DefinitionErrors, all but these two kinds with
-#: AmqpErrors.
+#: The commands about members of the cluster. They are refused with DefinitionErrors too; every other command that can
+#: be refused, with AmqpErrors.
 NodeCommand = AddNode | RemoveNode | SetMaintenance | ChangeNodes
 
 Command = (

@@ -1,14 +1,14 @@
 """Groups: which members have the messages of a mirrored queue, and how commands change that (CL-28, CL-29, CL-42 ff.).
 
 A queue has a group if its type or a policy asks for replicas (`replica_rules`), and the nodes of the cluster have the
-feature for it.
-The ring of a group has the members that must have a message before it is confirmed, and its learners those that are on
-their way there. `declared` and `fitted` make groups and have them follow policies and nodes, and the functions
-below them change the ring. Each change of a ring raises its epoch by one. A member that leaves a ring never comes back:
-its node makes another one.
+feature for it. The ring of a group has the members that must have a message before it is confirmed, and its learners
+are those that still copy the messages. `declared` and `fitted` make groups and have them follow policies and nodes, and
+the functions below them change the ring. Each change of a ring raises its epoch by one. A member that leaves a ring
+never comes back: its node makes another one.
 
-A surplus member leaves when all wanted nodes that run are in the ring, so that there are never fewer replicas because
-there shall be others (CL-92). A master that shall be elsewhere is moved by a command of its own.
+When a policy wants other nodes, the members that it no longer wants leave only after all wanted nodes that run are in
+the ring, so that a change never lowers the number of replicas (CL-92). A master that shall be elsewhere is moved by a
+command of its own.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def declared(definitions: Definitions, row: QueueRow) -> QueueRow:
 def fitted(definitions: Definitions, row: QueueRow, started: Collection[str] | None = None) -> QueueRow:
     """The row with the group that policy and nodes ask for.
 
-    `started` has the nodes that run since a moment ago: no other one is chosen anew. None lets all be chosen.
+    `started` has the nodes that have just begun to run. Of the nodes that the group does not have or want yet, only
+    these may be chosen; with None, all that run.
     """
     mode = mode_of(definitions, row) if may_mirror(definitions) else None
     group = row.group
@@ -141,7 +142,7 @@ def _without_surplus(definitions: Definitions, group: MirrorGroup) -> MirrorGrou
 
 
 def _with_ring(group: MirrorGroup, ring: Iterable[Member], learners: Iterable[Member] | None = None) -> MirrorGroup:
-    """The group with this ring, at the next epoch if that is another one."""
+    """The group with this ring, at the next epoch if the ring differs from the present one."""
     members = tuple(ring)
     if learners is not None:
         group = replace(group, learners=tuple(learners))
@@ -162,7 +163,9 @@ def _with_ring(group: MirrorGroup, ring: Iterable[Member], learners: Iterable[Me
 
 
 def _with(row: QueueRow, group: MirrorGroup | None, state: QueueState | None = None) -> QueueRow:
-    """The row with this group, and with what follows from it. A new master's process has another address."""
+    """The row with this group, and with the fields that follow from it: home, replicas, and for a new master the
+    generation of its process.
+    """
     if group is None:
         return replace(row, group=None, replicas=(row.node,))
     before = row.group
@@ -213,7 +216,9 @@ def _without(
 def nodes_gone(
     definitions: Definitions, rows: VhostRows, gone: Collection[str], stopped: Collection[str] = ()
 ) -> list[Change]:
-    """The runs of these nodes have ended: their members leave the groups (CL-42). `stopped` ended in order."""
+    """What changes because the runs of these nodes have ended: their members leave the groups (CL-42). `stopped` has
+    the nodes whose runs ended in order.
+    """
     changes: list[Change] = []
     for row in [row for row in rows.queues.values() if row.group is not None]:
         assert row.group is not None
@@ -228,7 +233,9 @@ def nodes_gone(
 
 
 def nodes_up(definitions: Definitions, rows: VhostRows, started: Collection[str]) -> list[Change]:
-    """These nodes run: queues without a live member come back there, and get replicas there (CL-42, CL-44)."""
+    """What changes because these nodes run: queues without a live member come back there, and get replicas there
+    (CL-42, CL-44).
+    """
     changes: list[Change] = []
     for row in list(rows.queues.values()):
         now = row if row.group is None else _resurrected(definitions, row, row.group)
@@ -237,9 +244,11 @@ def nodes_up(definitions: Definitions, rows: VhostRows, started: Collection[str]
 
 
 def _resurrected(definitions: Definitions, row: QueueRow, group: MirrorGroup) -> QueueRow:
-    """The row with the first member of its ring whose node runs again as the only one, if nobody in the ring lives.
+    """If nobody in the ring lives, the row with a ring of one new member, on the node of the first old member whose
+    node runs again.
 
-    A run that was declared down before it has known that it was up is declared up again, and goes on with its members.
+    The run of a node may be declared down before it has learned that it was up, and then up again. Its members live
+    then, and the queue goes on with them.
     """
     live = [member for member in group.ring if is_live(definitions, member)]
     if live:
@@ -254,7 +263,9 @@ def _resurrected(definitions: Definitions, row: QueueRow, group: MirrorGroup) ->
 
 
 def node_removed(definitions: Definitions, rows: VhostRows, name: str) -> list[Change]:
-    """This node is no member of the cluster any more: what only its disk has is lost (CL-46)."""
+    """What changes because this node is no member of the cluster any more: messages that only its disk has are lost
+    (CL-46).
+    """
     changes: list[Change] = []
     for row in [row for row in rows.queues.values() if row.group is not None]:
         group = row.group

@@ -28,8 +28,8 @@ NAME_MAX = 255
 def new_queues(
     rows: VhostRows, command: DeclareQueue, max_queues: int | None, definitions: Definitions
 ) -> tuple[QueueRow, ...]:
-    """The rows to add, those of shards before that of their logical queue, so that it never has a shard that does not
-    run yet; none if an equivalent queue exists. Raises AmqpError.
+    """The rows to add; none if an equivalent queue exists. The rows of shards come before that of their logical queue,
+    so that it never runs before one of its shards. Raises AmqpError.
     """
     wanted = command.row
     vhost, name = wanted.vhost, wanted.name

@@ -65,7 +65,7 @@ class OperationError(ProcessError):
 
 
 class Kept(Protocol):
-    """What an operation keeps."""
+    """Something that an operation keeps for later requests of its session (`Operator.kept`)."""
 
     def close(self) -> None: ...
 

@@ -152,7 +152,7 @@ class Consumer:
         )
 
     def took(self, count: int) -> None:
-        """Count `count` messages as given to it."""
+        """Count `count` messages that the consumer is given."""
         channel = self.channel
         channel.unsent += count
         if channel.is_limited:

@@ -112,7 +112,8 @@ class DiskLevels:
         self.client = f"{number:x}"
         #: The variable queues by priority; one with number 0 if the queue has no levels.
         self.by_priority: dict[int, DiskQueue] = {}
-        #: What the journal has of the variable queues that are not made yet, by number. None but in a recovery.
+        #: During a recovery: what the journal has of the variable queues that are not made yet, by number. None at any
+        #: other time.
         self.replayed: dict[int, Replayed] | None = None
         #: By priority: where the numbering stands of the levels that have no message and were not used since the start.
         self.numberings: dict[int, Numbering] = {}

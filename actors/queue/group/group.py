@@ -446,7 +446,9 @@ class Group(Role):
         self._queue_expiry.use()
 
     def counts(self) -> tuple[int, int]:
-        """A group has no message itself, so it counts as empty when it is deleted."""
+        """How many ready messages and consumers the group has. It has no message itself, so it counts as empty when it
+        is deleted.
+        """
         return 0, len(self.consumers)
 
     def purge(self) -> Slices[int]:
@@ -455,7 +457,7 @@ class Group(Role):
         return 0
 
     def info(self) -> InfoItems:
-        """The process adds what the members have."""
+        """The group's info items, to which the process adds the messages of the members."""
         state, active = self._state, self.consumers.active
         exclusive = next(iter(self.consumers)) if self.consumers.has_exclusive() else None
         return {

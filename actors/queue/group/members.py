@@ -33,7 +33,8 @@ class Member:
     weight: int = 1
     #: Whether the group is one of its consumers.
     is_joined: bool = False
-    #: Questions that it has not answered yet. When it has, its offer is here if it has any.
+    #: How many questions it has not answered yet. Once it has answered all of them, the group has its offer, if it has
+    #: messages to offer.
     questions: int = 0
     #: Whether its process has ended, so that nothing must be sent there.
     is_gone: bool = False
@@ -73,7 +74,9 @@ class Member:
 def _taken(
     count: int, places: deque[Place], take: Callable[[], Place], put_back: Callable[[Place], None]
 ) -> list[Place]:
-    """Take places for `count` messages from one end of `places`. Of the last one a part may be left there."""
+    """Take places for `count` messages from one end of `places`. A place that is for more messages than are left to
+    take is split.
+    """
     found = []
     while count > 0 and places:
         consumer, room = take()
@@ -102,7 +105,7 @@ class Holdings:
         return own
 
     def of(self, member: Member) -> set[int]:
-        """The tags that the messages of this member have there."""
+        """The ack tags that the messages of this member have at the member."""
         return {tag for holder, tag in self._held.values() if holder is member}
 
     @seam("where the settlement of a group's delivery goes")

@@ -1,8 +1,8 @@
 """`GroupQueue`: the process of a group (QP-75 to QP-80).
 
 It is the process of a queue with the role `Group`, and it does what this role cannot: it finds the members in the
-routing table, consumes from them while the group has consumers, asks them when somebody gets a message or counts, and
-takes what they send. Metadata tells it of each queue that comes or goes.
+routing table, consumes from them while the group has consumers, asks them when a client uses basic.get or asks for
+counts, and takes what they send. Metadata tells it of each queue that comes or goes.
 
 A member whose process ends is dropped; its successor is a new member, of which Metadata tells the group. A member that
 cannot be reached, or that refuses the group because another consumer has it for itself, is tried again later.
@@ -48,7 +48,8 @@ MEMBER = "member "
 #: Seconds after which a member that could not be used is tried again.
 RETRY = 1.0
 
-#: With this prefetch or more, a consumer of a group with the schedule `strict` has messages that came too early.
+#: With this prefetch or more, a consumer of a group with the schedule `strict` may hold many messages of later members
+#: when an earlier member gets some. The log has a warning about such a consumer.
 LOOSE_PREFETCH = 11
 
 
@@ -107,7 +108,9 @@ class GroupQueue(Queue):
             self._changed.add(name)
 
     def _look_at(self, name: str) -> None:
-        """Have the queue of this name among the members if it may be one, at the address that it has now."""
+        """Make the queue of this name a member at its present address, if it may be one. A member of this name that no
+        longer fits is dropped.
+        """
         row = self.context.routing.queue(self.row.vhost, name)
         if row is not None and not (row.state == "running" and may_be_member(row) and self._is_wanted(name)):
             row = None
@@ -149,7 +152,8 @@ class GroupQueue(Queue):
         member.is_joined = True
         member.questions += 1
         self.monitor(member.address, MEMBER + member.row.queue_id)
-        # A member sends the group no more than what it sends a channel: deliveries, and requests to a limiter.
+        # The group consumes as a channel does, at its own address: of all that a queue sends channels, a member sends
+        # the group deliveries and requests to a limiter only, and the group handles these.
         here = cast("Address[ToChannel]", self.myAddress)
         marked = Table(((GROUP_ARGUMENT, "S", self.row.name.encode("utf-8", "surrogateescape")),))
         consume = to_queue.consume(self.role.take_id, here, self._tag, False, False, 0, True, 0, marked, "")
@@ -295,7 +299,7 @@ class GroupQueue(Queue):
             if found is None:
                 continue
             if record is not None and self.channels.by_id.get(channel_id) is not record:
-                self.role.settle_at(member, "requeue", found.tags)  # the channel has ended meanwhile
+                self.role.settle_at(member, "requeue", found.tags)  # the channel has ended while the member was asked
                 break
             delivery = self.role.got(member, record, found)
             return delivery, (await self._of_members())["messages_ready"]

@@ -86,7 +86,9 @@ class Turns:
         self._at = member
 
     def _left_of(self, member: Member) -> int:
-        """How many messages the member may deliver in its turn, which may only begin."""
+        """How many messages the member may still deliver in its turn; as many as in a whole turn if its turn has not
+        begun.
+        """
         return self._left if member is self._at and self._left > 0 else self._batch * member.weight
 
 

@@ -78,8 +78,8 @@ class Deduplication:
         self._unsettled: list[Part] | None = None
         #: At the master of a mirrored queue: called with what `accepted` was called with.
         self.tell_mirrors: Callable[[int, Sequence[bytes], bool], None] | None = None
-        #: While a learner copies the window of another replica: the digests that it has followed since.
-        #: With each list of them, whether their messages are persistent.
+        #: While a learner copies the window of another replica: the lists of digests that it has received from the
+        #: master since the copy began, each with whether the messages are persistent.
         self.came_meanwhile: list[tuple[Sequence[bytes], bool]] | None = None
         #: The queue does not deduplicate any more.
         self.is_over = False
@@ -204,16 +204,18 @@ class Deduplication:
         return bool(self._waiting or self._unsettled)
 
     def begin(self) -> None:
-        """This replica becomes the master."""
+        """Handle that this replica becomes the master: duplicates of what it took as a mirror wait for `settled`."""
         self._unsettled = []
 
     def settled(self) -> list[Part]:
-        """All that this replica took as a mirror is safe. Returns the parts of the duplicates that waited for that."""
+        """Handle that all that this replica took as a mirror is safe. Returns the parts of the duplicates that waited
+        for that.
+        """
         parts, self._unsettled = self._unsettled, None
         return parts or []
 
     def end_mirroring(self) -> list[Part]:
-        """The queue has no mirrors any more. Returns the parts of the duplicates that waited for them."""
+        """Handle that the queue has no mirrors any more. Returns the parts of the duplicates that waited for them."""
         self.tell_mirrors = None
         return self.settled()
 

@@ -36,7 +36,9 @@ class DeliveryCounts:
 
     @seam("which returned messages are given up")
     def returned(self, tags: Sequence[int]) -> tuple[Sequence[int], list[int]]:
-        """Count a return of these messages: those that may be delivered again, and those that exceed the limit."""
+        """Count a return of each of these messages. Returns those that may be delivered again, and those that exceed
+        the limit.
+        """
         # By ack tag, which is the number of the message.
         counts, limit = self.backing.returns, self.limit
         exceeding: list[int] = []

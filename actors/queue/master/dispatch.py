@@ -185,7 +185,7 @@ class Dispatch:
         self._return_all_grants()
 
     def _assign(self, shares: list[Share], deliveries: list[Delivery]) -> None:
-        """Give the fetched messages to the consumers at which they are counted."""
+        """Give the fetched messages to the consumers at which `Consumers.share` has counted them."""
         outbox = self.outbox
         counts = self._counts
         if counts is not None:
@@ -222,8 +222,8 @@ class Dispatch:
     def follow(self, parts: Sequence[Part], numbers: range) -> None:
         """Time the sampled message of these publishes, if one is among them, until a consumer gets it."""
         found = self.histograms.samples.arrived(self._queue_id, parts)
-        # A queue with levels may deliver messages of a higher level for ever, so that a followed message never leaves.
-        # There a new sample takes its place.
+        # In a queue with levels, later deliveries do not show that the followed message has left in another way, such
+        # as by expiring (`left`). So there a new sample replaces it.
         if found is not None and (self.followed is None or numbers[-1] > LEVELS_FROM):
             at, began = found
             self.followed = numbers[at], began

@@ -158,7 +158,8 @@ class Intake(Arrivals):
     def use_backing(self, backing: BackingQueue) -> None:
         self.backing = backing
         self._fair = backing if isinstance(backing, FairQueue) else None
-        #: The same queue if it can be read by number: then it records when its messages arrived. None otherwise.
+        #: The backing queue if it can be read by number, because it then records when its messages arrived. None
+        #: otherwise.
         self._numbered = backing if isinstance(backing, SupportsRangeRead) else None
 
     # -- accepting ----------------------------------------------------------------------------------
@@ -334,7 +335,9 @@ class Intake(Arrivals):
         return True
 
     def _is_admitted(self, arrival: Arrival, admission: Admission) -> bool:
-        """Whether no message would have to wait too long. If any would, decide what becomes of all of them (QP-102)."""
+        """Whether all of the messages would get their slots in time. Otherwise accept those that would, and do with the
+        others what the policy's `pace-overflow` asks for (QP-102).
+        """
         count = len(arrival.contents)
         admitted = admission.admit(arrival.contents)
         if admitted == count:

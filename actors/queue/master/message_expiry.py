@@ -64,7 +64,7 @@ class MessageExpiry:
         #: Whether a message may expire before the one ahead of it: then each head is examined before it is delivered.
         self.is_uneven = False
         self._timer_at: int | None = None
-        #: Whether as many messages have expired in this turn as one may have expire.
+        #: Whether this turn has expired `EXPIRY_STEP` messages, so that it may expire no more.
         self._has_done_step = False
 
     def apply(self, settings: QueueSettings) -> None:

@@ -66,7 +66,7 @@ class RangeReader(ABC):
 
     @abstractmethod
     def take(self, backing: SupportsRangeRead, last: int) -> RangeBatch | RunBatch:
-        """The next batch, up to the number `last`. What must be read from segments for it is in memory."""
+        """The next batch, up to the number `last`. The caller has read into memory what this needs of the segments."""
 
     @abstractmethod
     def fill(self, batch: RangeBatch | RunBatch, stop: int) -> None:

@@ -244,7 +244,7 @@ class RangeReaders:
             messages = list(run)
             origin, redelivered, _ = messages[0]
             tags = None if consumer.no_ack else [-reader.number] * len(messages)
-            # Not `put_unacked`: the tags are not the backing queue's.
+            # `put_unacked` is not used, because these tags are negative and not those of the backing queue.
             self._effects.outbox.put(consumer, (origin, redelivered, tags, [content for _, _, content in messages]))
 
     def settle(self, tags: Sequence[int]) -> None:

@@ -2,8 +2,8 @@
 
 The core of an indexed queue writes into it what comes and what leaves; a queue that is not indexed has none. The feed
 is bounded. When reports pile up because the index is slow or down, the feed **falls behind**: it drops them, and
-`Indexing` later reads those of the messages that are in the queue then. So nobody ever waits for the index, and a
-message that comes and leaves in the meantime is never in it.
+`Indexing` later reads and reports the messages that are still in the queue. So no client ever waits for the index, and
+a message that comes and leaves in the meantime is never in it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class IndexFeed:
         self._last = 0
         self._steps: deque[Report] = deque()
         self._waiting = self._bytes = 0
-        #: The numbers whose messages have to be read and reported before what waits here.
+        #: The numbers whose messages have to be read and reported before the reports that wait here are sent.
         self.behind = range(0)
         #: When the feed fell behind, in ms since the epoch.
         self.behind_since = 0
@@ -87,14 +87,16 @@ class IndexFeed:
         return steps
 
     def repeat_from(self, number: int) -> None:
-        """Note that the index has every message below `number`: others that are not in the feed have to be read."""
+        """Note that the index has every message below `number`: later messages that are not in the feed have to be read
+        and reported.
+        """
         if self.next_number is not None:
             waiting = next((step.first for step in self._steps if isinstance(step, Came)), self.next_number())
             self.behind = range(number, waiting)
             self.behind_since = self.now()
 
     def _fall_behind(self, next_number: int) -> None:
-        """Drop what waits. The messages that are still in the queue are to be read again."""
+        """Drop the reports that wait. The messages that are still in the queue are to be read again."""
         firsts = [step.first for step in self._steps if isinstance(step, Came)]
         self._steps.clear()
         self._waiting = self._bytes = 0

@@ -60,7 +60,8 @@ async def browse(
     channels: Mapping[str, ChannelRecord],
     is_open: Callable[[], bool],
 ) -> Browsed | None:
-    """Up to `most` messages with numbers from `first` on, or from the lowest one; None if they have no such order.
+    """Up to `most` messages with numbers from `first` on, or from the lowest one; None if the queue does not number all
+    its messages in one order, as with priorities.
 
     Messages are read in batches, and others have their turns between two batches. The answer ends early after
     `LOOK_UP_BYTES`, or after `BATCHES_MAX` batches, which may all be empty if most messages have left.

@@ -1,9 +1,10 @@
 """`Admission`: decides on arrival whether a message would have to wait for too long in a paced queue (QP-102, QP-103).
 
-A message that has been accepted once is not asked again, for example when it is requeued. What happens to one that
-would wait too long is `pace-overflow`; `Intake` does it.
+A message that has been accepted once is not asked again, for example when it is requeued. The policy's `pace-overflow`
+decides what happens to one that would wait too long, and `Intake` does it.
 
-How long a message would wait depends on who has the rate, so each kind of pacing derives from this class.
+How long a message would wait depends on whether the queue shares its clocks with others, so each kind of pacing derives
+from this class.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Admission(ABC):
 
     @abstractmethod
     def _places_for_arrivals(self, max_wait: int) -> int:
-        """How many slots come in this time for messages that arrive now."""
+        """How many slots for messages that arrive now come within `max_wait`."""
 
     def _admitted(self, slots: int) -> None:
         """Note that messages were accepted which take so many slots."""
@@ -111,7 +112,7 @@ class Admission(ABC):
 
     @abstractmethod
     def _waits(self) -> tuple[int, int]:
-        """The time to the next slot, and to that of a message that would come now."""
+        """The time to the next slot, and how long a message that arrives now would wait."""
 
 
 def slots_of(content: bytes) -> int:

@@ -25,7 +25,7 @@ from .queue_pacing import seconds_to
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
 
-#: Gates that one turn opens.
+#: How many gates one turn opens at most.
 GATES_OPENED = 256
 
 #: A queue drops the gates of groups that have no consumer when it has more gates than twice its consumers and this.
@@ -103,7 +103,7 @@ class GroupPacing(Admission):
         #: A heap of the gates that hold consumers back: the next slot, a number that orders equal ones, and the gate.
         self._slots: list[tuple[int, int, PaceGate]] = []
         self._numbers = count()
-        #: The gates in it.
+        #: The gates in `_slots`.
         self._waiting: set[PaceGate] = set()
         #: Whether the timer runs, and the slot for which it was set.
         self._is_timing = False
@@ -111,14 +111,14 @@ class GroupPacing(Admission):
 
     @property
     def counts_kib(self) -> bool:
-        return False  # a gate opens before anybody knows for which message
+        return False  # a gate opens before it is known which message is delivered
 
     def _places_for_arrivals(self, max_wait: int) -> int:
         return max(0, max_wait // self._distance + 1 - len(self.backing))
 
     @property
     def _distance(self) -> int:
-        """The distance of the slots of all groups together."""
+        """The time between two slots, if those of all groups are taken together."""
         return -(-pace_of(self._settings, is_delivery=False).unit // max(1, len(self._gates)))
 
     def _waits(self) -> tuple[int, int]:
@@ -207,8 +207,8 @@ class GroupPacing(Admission):
                 self._waiting.discard(heappop(slots)[2])
                 continue
             if slot <= now:
-                # The timer finds out whether another consumer of the group has taken the slot. To wait here for the
-                # next one would keep the gates back whose slots come before that.
+                # Another consumer of the group may have taken the slot; the timer finds that out. To look for the next
+                # slot of this gate here would delay gates whose slots come earlier.
                 return slot, gate
             current = gate.next_slot(now)
             if current is None:

@@ -103,7 +103,7 @@ class Leases:
 
 
 def _until(lease: LeasedSlots, now: int) -> int:
-    """How many slots of the lease come until then."""
+    """How many slots of the lease come until `now`."""
     first, last, count = lease
     if now >= last:
         return count

@@ -68,7 +68,7 @@ class Pacing(Admission):
         return
 
     def _set_timer(self, slot: int, unit: int) -> None:
-        """Set the timer to this slot, unless it runs."""
+        """Set the timer to this slot. A timer that runs already is left alone."""
         if not self._is_timing:
             self._is_timing = True
             self._effects.set_timer("pace", seconds_to(slot, unit, self.now()))

@@ -86,7 +86,7 @@ class SharedGroupPacing(GroupPacing):
 
     @property
     def _distance(self) -> int:
-        """The distance of the slots that this queue gets, of all clocks together."""
+        """The time between two slots that this queue gets, if those of all clocks are taken together."""
         unit = pace_of(self._settings, is_delivery=False).unit
         # A publish asks for this. Most clocks have equally many sharers, and to add a fraction for each of 3,000 groups
         # took 5 ms.
@@ -95,7 +95,7 @@ class SharedGroupPacing(GroupPacing):
         return -(-unit // sum(shares)) if shares else unit
 
     def await_slot(self, consumers: Consumers) -> None:
-        """Ask for slots for the groups that wait for some, and set the timer to the next slot."""
+        """Ask for slots for the groups whose consumers wait for them, and set the timer to the next slot."""
         if consumers.single_active:
             held = self._held_by(consumers.active)
             for gate in {**dict.fromkeys(self._leasing.values()), **held}:
@@ -128,7 +128,8 @@ class SharedGroupPacing(GroupPacing):
     def rest(self, consumers: Consumers) -> None:
         gates = consumers.changed_gates
         for gate in self._leasing.values():
-            gates[gate] = None  # if it still holds consumers back when the next message comes, it asks again
+            # a gate that still holds consumers back when the next message comes asks for slots again
+            gates[gate] = None
         self.end()
         for each in [each for each in gates if not consumers.is_held(each)]:
             del gates[each]

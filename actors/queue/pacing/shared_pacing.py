@@ -44,7 +44,7 @@ class SharedPacing(Pacing):
 
     @property
     def _distance(self) -> int:
-        """The distance of the slots that this queue gets."""
+        """The time between two slots that this queue gets."""
         return self.leases.pace.unit * self.leases.sharers
 
     def _due_slots(self) -> int:

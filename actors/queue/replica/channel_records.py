@@ -80,8 +80,8 @@ class ChannelRecords:
     # -- links to other nodes ---
 
     def link_full(self, node: str) -> None:
-        """Have nothing delivered to channels of that node, and slow down whoever publishes messages that may be dead
-        letters for a queue there.
+        """Have nothing delivered to channels of that node, and give publishers no credit while the link is full,
+        because their messages may become dead letters for a queue there.
         """
         peer = link_peer(node)
         self.credit.relate(peer, kind="link")

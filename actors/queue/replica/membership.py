@@ -39,7 +39,9 @@ class Membership:
         self._acks: list[tuple[ChannelRecord, list[Sequence[int]]]] | None = None
 
     def take(self, row: QueueRow) -> Member | None:
-        """Find out which member the replica is now, and let the others reach it from the first turn on."""
+        """Find out which member the replica is now, and register its address, so that other members reach it from its
+        first turn on.
+        """
         member = self.member_of(row)
         if member is not None and member != self.member:
             self._replica.register(f"{REPLICAS}/{row.queue_id}/{member.generation}")
@@ -51,8 +53,8 @@ class Membership:
         return None if row.group is None else row.group.member_on(self._replica.context.node_name)
 
     def has_left(self, row: QueueRow) -> bool:
-        """Whether `row` does not have this replica any more. The home of a queue that has lost its group keeps its
-        process.
+        """Whether the replica has to end, because `row` does not have it any more. If the queue has lost its group, the
+        replica at the queue's home stays.
         """
         if self.member is None or self.member_of(row) == self.member:
             return False
@@ -101,7 +103,7 @@ class Membership:
         self._kept.append((sender, handle))
 
     def keep_acks(self, record: ChannelRecord, pieces: list[Sequence[int]]) -> None:
-        """Note that what is kept has acknowledgements of messages that this channel has (`acknowledged`)."""
+        """Note acknowledgements of this channel that are among the kept messages, for `acknowledged`."""
         if self._acks is None:
             self._acks = []
         self._acks.append((record, pieces))

@@ -220,7 +220,7 @@ class ReplicaProcess(Process):
         self._serve()
 
     def _serve(self) -> None:
-        """Have what was kept handled, because this replica serves clients from now on."""
+        """Have the kept messages handled, because this replica serves clients from now on."""
         self.send(self.myAddress, to_queue.serve_kept())
         self.runner.has_changed.wake_all()
 
@@ -360,7 +360,7 @@ class ReplicaProcess(Process):
             durability.after_batch()
             if effects.grants:
                 grants, effects.grants = effects.grants, []
-                # The disk has freed credit, and no other turn may follow.
+                # The disk has freed credit. Send it to the channels now, because no other turn may follow.
                 self.channels.grant(state.row.queue_id, grants)
         if self.indexing is not None:
             self.indexing.after_batch()
@@ -425,7 +425,7 @@ class ReplicaProcess(Process):
 
     def on_handed_over(self, sender: Sender, entries: list[HandedEntry]) -> None:
         if self.stage.is_ending or self.stage.is_held:
-            return  # they stay in the journal for the next start, unless the queue is deleted
+            return  # the dead letters stay in the journal for the next start, unless the queue is deleted
         if not self.stage.is_released:
             self._early_dead_letters = self._early_dead_letters or []
             self._early_dead_letters.append(entries)

@@ -42,7 +42,9 @@ _NO_PACERS: frozenset[str] = frozenset()
 
 
 class RoleProcess(Protocol):
-    """The process of a replica, as its runner sees it. A bound method of each would cost every idle queue memory."""
+    """The process of a replica, as its runner sees it. The runner has the process and not a bound method for each of
+    these, because these would cost every idle queue memory.
+    """
 
     def send(self, address: Address[object], message: object) -> None: ...
 

@@ -41,7 +41,7 @@ from .window import CHUNK_BYTES, Chunk, Piece, StreamWindow
 if TYPE_CHECKING:
     from ...contracts.info_items import InfoItems
 
-#: Most and fewest messages that one read covers.
+#: How many messages one read covers: at most, and at least.
 READ_MESSAGES = 2048
 LEAST_READ_MESSAGES = 16
 
@@ -285,7 +285,9 @@ class StreamReaders:
         return self._read(span, partial(self._runs_read, span))
 
     def _read(self, span: range, done: Callable[[list[Run]], bool]) -> bool:
-        """Give `done` the runs of a span. Its answer, whether it is done, or False if the disk has to be read first."""
+        """Give `done` the runs of a span, and return its answer: whether it has what it needs. False if the disk has to
+        be read first; then `done` is called after that.
+        """
         job = self._backing.prepare_runs(span)
         if job is None:
             return done(self._backing.runs(span))

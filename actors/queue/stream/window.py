@@ -100,7 +100,9 @@ class StreamWindow:
         self._trim(chunk, read_from)
 
     def append(self, span: range, pieces: Iterable[Piece], read_from: int) -> None:
-        """`add` what follows everything that was published before, to the last chunk if that has room."""
+        """As `add`, for a span that follows everything that was published before. It goes into the last chunk if that
+        has room.
+        """
         last = self._chunks[-1] if self._chunks else None
         if last is None or last.stop != span.start or last.size >= CHUNK_BYTES:
             self.add(span, pieces, read_from)

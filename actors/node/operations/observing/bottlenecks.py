@@ -190,7 +190,7 @@ def _stage(peer: str) -> str:
 
 
 def _named_links(peers: Sequence[str]) -> str:
-    """The links of these names of peers."""
+    """The links with these peer names in words, such as `the links to nodes 'a', 'b'`."""
     return f"the link{'s' if len(peers) > 1 else ''} to {_named('node', [peer.removeprefix(LINK) for peer in peers])}"
 
 

@@ -108,7 +108,7 @@ async def _infos(operator: Operator, rows: Sequence[QueueRow], with_storage: boo
 
 
 async def _storage(operator: Operator, rows: Sequence[QueueRow]) -> list[InfoItems | None]:
-    """What each queue that runs counts only if it is asked for it."""
+    """The `QUEUE_STORAGE_COLUMNS` of each queue that runs. A queue counts them only when it is asked."""
     question = to_queue.storage_info()
     return await in_time(
         [

@@ -47,7 +47,7 @@ LINK_ITEMS: tuple[Literal["node", "state", "address", "round_trip", "last_error"
 )
 LANE_SUMS: tuple[Literal["sent_bytes", "received_bytes", "unsent"], ...] = ("sent_bytes", "received_bytes", "unsent")
 
-#: Rows that are made in one turn. That of a queue takes 50 µs, with what it is sent as.
+#: Rows that are made in one turn. Making and encoding the row of a queue takes 50 µs.
 MADE = 25
 
 #: Things that have ended that are named in one turn.

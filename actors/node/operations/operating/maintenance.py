@@ -26,9 +26,9 @@ DRAINED = "Node was put into maintenance mode"
 async def drain(operator: Operator) -> bool:
     """Put the node into maintenance: no new queues, no clients, no masters of mirrored queues, and no leadership.
 
-    It may be in maintenance already.
+    It is no error if the node is in maintenance already.
 
-    The mark ends with the run of the node.
+    The maintenance ends with the run of the node.
     """
     process, context = operator.process, operator.context
     await _mark(operator, True)
