@@ -101,6 +101,8 @@ class Journal(Process):
         #: the files, these must be written up to there. They are read only while no commit runs.
         self._read_positions: deque[int] = deque()
         self._may_read = Signal(self)
+        #: Woken when the process of a queue has ended.
+        self._has_lost = Signal(self)
         #: Queues that asked to open while the journal flushes for queues that are down; None at other times.
         self._openers: list[Opener] | None = None
         #: By level of the queues that have detached: how often their messages were returned.
@@ -175,10 +177,11 @@ class Journal(Process):
             self.spawn(self._open(opener))
 
     async def _open(self, opener: Opener) -> None:
-        queue = opener.queue
-        if queue in self._queues.addresses:
-            # Its old process crashed, and the message about that has not arrived yet.
-            self._lose(queue)
+        queue, addresses = opener.queue, self._queues.addresses
+        # If its old process has crashed, the message about that comes behind the last records of that process. Without
+        # these the new process would give numbers again that the old one has given, and the message store would return
+        # the bodies that the old one has written there under these numbers.
+        await self._has_lost.wait_for(lambda: queue not in addresses)
         found = self._replayed.pop(queue, {})
         if not found and queue in self._queues.absent:
             # The queue was open before, and only the files have what its old process had not flushed.
@@ -279,6 +282,7 @@ class Journal(Process):
         # The queue's next process numbers its records from 0, so acknowledgements of the old one's must not reach it.
         self._waiting.pop(queue, None)
         self._in_commit.pop(queue, None)
+        self._has_lost.wake_all()
 
     def _grant(self, queue: int, amount: int) -> None:
         address = self._queues.addresses.get(queue)
