@@ -123,8 +123,8 @@ class Leader:
             progress.probe(self._next_after(answer))
 
     def _next_after(self, answer: AppendAnswer) -> int:
-        """The entry with which to go on after a rejected append: the logs differ there at the latest, as the entries
-        show that the member named in its answer.
+        """The entry to begin with in the next append, after the member has rejected one. What the answer says of the
+        member's log shows that it differs from this log there or before.
         """
         shared = self._log.last_at_most(answer.last_index, answer.last_term)
         if self._log.has(shared, answer.last_term):

@@ -94,7 +94,8 @@ class Connecting:
         #: The node's host and port; None if this node has none for it, so that only the other node can connect.
         self.place: tuple[str, int] | None = None
         self._attempt: Attempt | None = None
-        #: Lanes that the other node has made of a session that is not up, by session id. Only the latest is kept.
+        #: By session id: the lanes that the other node has made of a session that still lacks others. Only the latest
+        #: such session is kept.
         self._arriving: dict[str, dict[str, Connected]] = {}
         #: Attempts that have failed since a session was up for long enough.
         self.failures = 0

@@ -64,11 +64,11 @@ class KeyEngine(Protocol):
 
     @property
     def table(self) -> lmdb._Database | None:
-        """The table of the environment that it uses, if it uses one."""
+        """The table of the environment that has the keys; None if they are in files of the engine's own."""
 
     @property
     def end(self) -> int:
-        """The highest position that it keeps beside the environment; 0 if it keeps none there."""
+        """The highest position in the engine's own files, outside the environment; 0 if it has no such files."""
 
     def pair(self, queue: str, key: bytes, secret: bytes) -> bytes:
         """The pair of a key of this queue, as a place has it."""

@@ -111,7 +111,7 @@ class RunBatch:
         return not self._absent
 
     def add(self, run: Run) -> None:
-        """Add a run of its own, without holes."""
+        """Add a run without holes, and take it over."""
         self.runs.append(run)
         self.size += run.body_bytes + MESSAGE_OVERHEAD * len(run.contents)
         if run.kind & ABSENT:
