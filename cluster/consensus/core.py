@@ -217,7 +217,8 @@ class Raft:
     def take_snapshots_due(self) -> list[str]:
         """The members to which the caller is to send a `Snapshot` of the state on its disk.
 
-        The state in memory may be ahead of it: what a sole voter has applied during a write is lost if the write is.
+        The state in memory may be ahead of the disk: what a sole voter has applied during a write is lost if the node
+        ends before the write does.
         """
         if self.leading is None:
             return []

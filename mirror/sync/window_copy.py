@@ -32,7 +32,7 @@ class WindowCopy:
         self._deduplication = deduplication
         self._window = Window(1 if deduplication is None else deduplication.window.size)
         self._generation = self.at = 0
-        #: The position of the stream from which on the digests that it brings are kept; None before that has begun.
+        #: The digests that the stream brings behind this position are kept; None while none are kept yet.
         self._since: int | None = None
         self.is_done = False
 
@@ -59,8 +59,8 @@ class WindowCopy:
         return self._since is None or position < self._since
 
     def take(self, generation: int, following: int, persistent: list[bytes], transient: list[bytes]) -> Window | None:
-        """Take a part that was at `at`, of the source's window of this generation. At the end, returns the window that
-        is not used any more.
+        """Take the part that begins at `at`. It is of the source's window with this `generation`, and the next part
+        begins at `following`, which is 0 at the end. Then returns the window that the copy has replaced.
 
         If the source or its generation has changed, the copy begins again.
         """

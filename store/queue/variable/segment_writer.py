@@ -32,7 +32,7 @@ PART_BYTES = 4 << 20
 #: Bytes of a flush that is so small that nobody checks first whether the disk has room for it.
 UNCHECKED_BYTES = 64 << 10
 
-#: A flush is not checked either if the disk had this many times its size free after the one before.
+#: The room is not checked either if the disk had this many times the flush's size free after the flush before.
 AMPLE = 16
 
 
