@@ -393,7 +393,7 @@ class MirrorReplication:
         except BaseException:
             self.go_on()
             raise
-        # If a member behind it becomes the master, a member leaves the ring unless it knows that all have the stream.
+        # A member leaves the ring when one behind it becomes the master, unless it knows that all have the stream.
         self._ring.tell_done()
         replica.spawn(self._go_on_later(self._rests))
         return self._ring.view.epoch

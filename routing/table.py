@@ -229,7 +229,7 @@ class RoutingTable:
         return None if found is None else found.windows.queues.get(queue)
 
     def came_through(self, vhost: str, exchange: str, keys: tuple[str, ...], headers: Table | None, queue: str) -> bool:
-        """Whether a message that was published to `exchange` reaches the queue through one that deduplicates."""
+        """Whether a message published to `exchange` reaches the queue through an exchange that deduplicates."""
         host = self._vhosts.get(vhost)
         if host is None or not host.windows.exchanges or exchange not in host.exchanges:
             return False

@@ -206,8 +206,8 @@ class Learner:
                 await self._get_chunk(Member(*source))
 
     async def _note_floors(self) -> None:
-        """Note which numbers masters may have given until now. This replica receives those of later masters only, and
-        may become one itself.
+        """Ask which numbers masters have perhaps given until now. The stream tells this replica only of later ones, and
+        if it becomes the master, it must not give any number again.
         """
         replica = self._replica
         while self._is_on:

@@ -150,7 +150,7 @@ class MetadataStore:
             self._meta = self._env.open_db(b"meta", create=not self._is_read_only)
             self._tables = {}
             for name in TABLES:
-                # Older versions had fewer tables. The missing ones are created here; read-only, they have no rows.
+                # Older versions had fewer tables. The others are created, or count as empty if `_is_read_only`.
                 with suppress(lmdb.NotFoundError):
                     self._tables[name] = self._env.open_db(name.encode(), create=not self._is_read_only)
         except BaseException:

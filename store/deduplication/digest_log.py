@@ -117,7 +117,7 @@ class DigestLog:
         found = read_ids(self._disk, self._directory, self._queue)
         self._file_number, self._offset, self._count = max(1, found.last), found.size, found.digests
         known = set(found.bodies)
-        # A crash between a flush and the end of the journal's file leaves records in both.
+        # A crash after a flush, but before the journal gave up its file, leaves the same records in both.
         left = [body for body in from_last_beginning(replayed) if body not in known]
         self._unflushed.extend((0, body) for body in left)
         for body in taken_back(missing):

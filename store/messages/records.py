@@ -187,7 +187,9 @@ def _decode_column(packed: bytes, count: int) -> list[Origin]:
 
 
 def _place(distinct: int) -> str:
-    """The type of a place among so many origins. Many publishers can make a run of more than 65,536 messages."""
+    """The letter for `struct` of a place in a table of this many origins, which are more than 65,536 if very many
+    publishers share a run.
+    """
     return "H" if distinct <= 1 << 16 else "I"
 
 

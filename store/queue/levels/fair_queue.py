@@ -184,8 +184,8 @@ class FairQueue(LevelledQueue):
         return (self._lanes.get(0) or self._new_lane(0)).level
 
     def name_lanes(self) -> None:
-        """Give each lane that has messages already the value of the one at its head, if that is in memory. Messages of
-        other values may be in it, so it counts as shared.
+        """Give each lane that has messages already the value of the message at its head, if that one is in memory. The
+        lane may have messages of other values too, so it counts as shared.
         """
         if self.value_of is None:
             return
@@ -240,7 +240,7 @@ class FairQueue(LevelledQueue):
         return lane
 
     def _free_lane(self) -> Lane | None:
-        """A lane without a message, or None. A search visits all lanes, so not every value begins one."""
+        """A lane without a message, or None. A search visits all lanes, so only some of the calls search."""
         if self._until_search:
             self._until_search -= 1
         else:
@@ -260,7 +260,7 @@ class FairQueue(LevelledQueue):
         return lane
 
     def lane_length(self, origins: Origins, contents: Sequence[bytes]) -> int:
-        """How many ready messages the lane of this message has. Asking gives it no lane."""
+        """How many ready messages the lane of this message has; 0 if it would get a free lane."""
         if self.value_of is None:
             return 0
         lane = self._known_lane(self.value_of(any_of(origins), contents[0]))

@@ -378,7 +378,7 @@ class SubQueues:
 
     @property
     def lowest(self) -> int | None:
-        """The number of the head. If the head is in delta its number may be higher."""
+        """A number that no ready message is below: that of the head unless it is in delta. None without messages."""
         source = self.q4 if self.q4.count else self.q3
         return source.runs.head.first if source.count else self.delta.start if self.delta.count else None
 
@@ -394,7 +394,7 @@ class SubQueues:
     def ready_from(self, first: int, last: int, most: int) -> tuple[Iterable[Run], int]:
         """Ready runs that include every ready message of `[first, stop)`, and `stop`.
 
-        A job has read the numbers of `on_disk` before.
+        A job has brought the numbers of `on_disk` into memory before.
         """
         on_disk = self.on_disk(first, last, most)
         if on_disk:
