@@ -32,7 +32,7 @@ from .actors.node.process import NodeSupervisor
 from .amqp.errors import AmqpError
 from .runtime.contract import Address, Answer, C, ProcessMessage
 from .runtime.errors import ProcessDown, ProcessTimeout
-from .runtime.long_turn import LongTurn
+from .runtime.long_turn import LongTurnRecord
 from .runtime.loop.loop_base import LoopBase
 from .runtime.loop.outside import OutsideClient
 from .runtime.system.address import LoopAddress
@@ -385,11 +385,13 @@ class RunningNode:
         except ProcessDown as error:
             raise BrokerError(541, "INTERNAL_ERROR", f"the broker has ended: {error}") from error
 
-    def stats(self) -> tuple[list[LongTurn], int]:
+    def stats(self) -> tuple[list[LongTurnRecord], int]:
         """The longest turns of the loop, the longest one first, and how many messages reached no process."""
         self._check_process()
         base = self._base
-        seen: tuple[list[LongTurn], int] = base.call(lambda: (list(base.watchdog.longest), base.undelivered.count))
+        seen: tuple[list[LongTurnRecord], int] = base.call(
+            lambda: (list(base.watchdog.longest), base.undelivered.count)
+        )
         return seen
 
     def wait_idle(self, timeout: float) -> None:

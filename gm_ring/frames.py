@@ -40,7 +40,7 @@ class Numbers(NamedTuple):
     stored: int
 
 
-class Progress(NamedTuple):
+class StreamProgress(NamedTuple):
     """From a learner to the member that it follows and to the speakers: up to where it has received the stream, and up
     to where the stream is safe there. `attachment` is the learner's own number.
     """
@@ -76,4 +76,4 @@ class Fenced(NamedTuple):
     epoch: int
 
 
-Frame = Pubs | Numbers | Progress | Attach | Seed | Fenced
+Frame = Pubs | Numbers | StreamProgress | Attach | Seed | Fenced

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .view import Stream
 
 
-class Sent:
+class SentStream:
     """What was sent of one stream. The first instruction to send is the one behind `position`."""
 
     __slots__ = ("acked", "done", "position", "shown")
@@ -28,4 +28,4 @@ class Receiver:
 
     def __init__(self, attachment: int) -> None:
         self.attachment = attachment
-        self.streams: dict[Stream, Sent] = {}
+        self.streams: dict[Stream, SentStream] = {}

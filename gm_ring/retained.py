@@ -1,4 +1,4 @@
-"""`Retained`: the instructions of a stream that a member has received and that another member may still need."""
+"""`RetainedInstructions`: what a member has received of a stream and another member may still need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from .frames import Instruction
 
 
-class Retained:
+class RetainedInstructions:
     """Instructions with the positions `base + 1` to `last`."""
 
     __slots__ = ("_instructions", "base", "size")

@@ -32,8 +32,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..seams import seam
-from .frames import Attach, Fenced, Frame, Instruction, Numbers, Position, Progress, Pubs, Seed
-from .receiver import Receiver, Sent
+from .frames import Attach, Fenced, Frame, Instruction, Numbers, Position, Pubs, Seed, StreamProgress
+from .receiver import Receiver, SentStream
 from .stream_state import StreamState
 from .view import Member, Stream, View
 
@@ -41,7 +41,7 @@ from .view import Member, Stream, View
 STRANGERS_MOST = 64
 
 
-class Delivery(NamedTuple):
+class StreamDelivery(NamedTuple):
     """Instructions for the owner, with the positions from `first` on.
 
     A learner's first delivery has no instructions: `first` is where the stream begins for it.
@@ -68,7 +68,7 @@ class Turn(NamedTuple):
     """What the owner has to do after some calls, in the order of these fields."""
 
     frames: list[tuple[Member, Frame]]
-    deliveries: list[Delivery]
+    deliveries: list[StreamDelivery]
     completed: list[Completed]
 
 
@@ -83,7 +83,7 @@ class RingMember:
         self.is_out_of_sync = False
         self._streams: dict[Stream, StreamState] = {}
         self._receivers: dict[Member, Receiver] = {}
-        #: The last frames of senders that are not in the view yet: their `Attach`, and their `Progress` by stream.
+        #: The last frames of senders that are not in the view yet: `Attach`, and `StreamProgress` by stream.
         self._strangers: dict[tuple[Member, Stream | None], Frame] = {}
         #: Frames of a later view. The speaker's window bounds them.
         self._held: list[tuple[Member, Frame]] = []
@@ -278,7 +278,7 @@ class RingMember:
             self._held.append((sender, frame))
         elif isinstance(frame, Attach):
             self._on_attach(sender, frame)
-        elif isinstance(frame, Progress):
+        elif isinstance(frame, StreamProgress):
             self._on_progress(sender, frame)
         elif sender == self._left and frame.attachment == self._attachment:
             # A new learner has no streams before it gets a seed, so nothing else counts as an answer. Other frames may
@@ -301,12 +301,12 @@ class RingMember:
     def _is_follower(self, member: Member) -> bool:
         return member in self.view.learners and self.view.members[-1] == self.me
 
-    def _on_stranger(self, sender: Member, frame: Pubs | Numbers | Progress | Attach | Seed) -> None:
+    def _on_stranger(self, sender: Member, frame: Pubs | Numbers | StreamProgress | Attach | Seed) -> None:
         """Handle a frame of a member that is not in the view any more, or yet. Learners come without a new epoch."""
         if frame.epoch < self.view.epoch:
             self._send(sender, Fenced(self.view.epoch))
-        if isinstance(frame, Attach | Progress) and len(self._strangers) < STRANGERS_MOST:
-            self._strangers[sender, frame.stream if isinstance(frame, Progress) else None] = frame
+        if isinstance(frame, Attach | StreamProgress) and len(self._strangers) < STRANGERS_MOST:
+            self._strangers[sender, frame.stream if isinstance(frame, StreamProgress) else None] = frame
 
     def _on_attach(self, sender: Member, frame: Attach) -> None:
         if self._is_stranger(sender):
@@ -327,7 +327,7 @@ class RingMember:
         for stream, received, _ in frame.positions:
             state = self._streams.get(stream)
             if state is not None:
-                receiver.streams[stream] = Sent(received)
+                receiver.streams[stream] = SentStream(received)
 
     def _seed(self, sender: Member, receiver: Receiver) -> None:
         """Begin to send to a new member.
@@ -339,7 +339,7 @@ class RingMember:
             last = state.retained.last
             base = last if self.view.speakers[stream] == self.view.members[0] else state.retained.base
             starts.append((stream, base, last))
-            receiver.streams[stream] = Sent(base)
+            receiver.streams[stream] = SentStream(base)
         self._send(sender, Seed(receiver.attachment, self.view.epoch, starts))
 
     def _on_seed(self, frame: Seed) -> None:
@@ -357,7 +357,7 @@ class RingMember:
                 # The sender is the last member, and its numbers include those of all members before it.
                 state.home = state.told
 
-    def _on_progress(self, sender: Member, frame: Progress) -> None:
+    def _on_progress(self, sender: Member, frame: StreamProgress) -> None:
         if sender not in self.view.learners:
             if self._is_stranger(sender):
                 self._on_stranger(sender, frame)
@@ -375,7 +375,7 @@ class RingMember:
 
     def end_turn(self) -> Turn:
         """The frames, deliveries and reports that follow from the calls since the last turn."""
-        deliveries: list[Delivery] = []
+        deliveries: list[StreamDelivery] = []
         completed: list[Completed] = []
         if self.has_part and not self.is_out_of_sync:
             for stream, state in self._streams.items():
@@ -383,9 +383,9 @@ class RingMember:
                     self._complete(stream, state, completed)
                 if state.has_begun:
                     state.has_begun = False
-                    deliveries.append(Delivery(stream, state.delivered + 1 - len(state.fresh), []))
+                    deliveries.append(StreamDelivery(stream, state.delivered + 1 - len(state.fresh), []))
                 if state.fresh:
-                    deliveries.append(Delivery(stream, state.delivered + 1 - len(state.fresh), state.fresh))
+                    deliveries.append(StreamDelivery(stream, state.delivered + 1 - len(state.fresh), state.fresh))
                     state.fresh = []
             if self._fenced <= self.view.epoch:
                 for name, receiver in self._receivers.items():
@@ -414,7 +414,7 @@ class RingMember:
         for stream, state in self._streams.items():
             sent = receiver.streams.get(stream)
             if sent is None:
-                sent = receiver.streams[stream] = Sent(0)  # the stream is new to the receiver
+                sent = receiver.streams[stream] = SentStream(0)  # the stream is new to the receiver
             speaks = self.speaks(stream)
             numbers = (state.retained.last, 0) if speaks else self._numbers(stream, state)
             if self.view.speakers[stream] != name and (
@@ -439,7 +439,7 @@ class RingMember:
         return min(received, state.retained.last), min(stored, state.safe)
 
     def _send_pubs(
-        self, name: Member, receiver: Receiver, stream: Stream, state: StreamState, sent: Sent, last: int
+        self, name: Member, receiver: Receiver, stream: Stream, state: StreamState, sent: SentStream, last: int
     ) -> None:
         """Send the instructions up to `last` that the receiver lacks, with the present `done`."""
         # If the receiver lacks instructions that are no longer retained, it detects the gap, and leaves the ring.
@@ -459,7 +459,7 @@ class RingMember:
             if numbers != state.reported:
                 state.reported = numbers
                 for name in _distinct((self._left, self.view.speakers.get(stream))):
-                    self._send(name, Progress(self._attachment, self.view.epoch, stream, *numbers[:2]))
+                    self._send(name, StreamProgress(self._attachment, self.view.epoch, stream, *numbers[:2]))
 
     @seam("replica: what a member keeps")
     def _forget(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .frames import Instruction, Pubs
-from .retained import Retained
+from .retained import RetainedInstructions
 from .view import Member
 
 
@@ -16,7 +16,7 @@ class StreamState:
     __slots__ = ("counted", "delivered", "done", "fresh", "has_begun", "home", "reported", "retained", "safe", "told")
 
     def __init__(self, base: int, start: int) -> None:
-        self.retained = Retained(base)
+        self.retained = RetainedInstructions(base)
         #: The position up to which all members have received the stream, as far as this member has been sent it.
         self.done = base
         #: The position up to which instructions were delivered to the owner, or need not be.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .frames import Attach, Fenced, Frame, Numbers, Progress, Pubs, Seed
+from .frames import Attach, Fenced, Frame, Numbers, Pubs, Seed, StreamProgress
 
 #: The name of the one stream of a ring whose first member is its only speaker.
 ONLY = ""
@@ -25,7 +25,7 @@ def packed(frame: Frame) -> Packed:
         kinds = bytes([kind for kind, _ in frame.instructions])
         contents = [content for _, content in frame.instructions]
         return [_PUBS, frame.attachment, frame.epoch, frame.first, frame.done], kinds, contents
-    if isinstance(frame, Numbers | Progress):
+    if isinstance(frame, Numbers | StreamProgress):
         kind = _NUMBERS if isinstance(frame, Numbers) else _PROGRESS
         return [kind, frame.attachment, frame.epoch, frame.received, frame.stored], b"", []
     if isinstance(frame, Fenced):
@@ -43,7 +43,7 @@ def unpacked(integers: Sequence[int], kinds: bytes, contents: Sequence[bytes]) -
         case [2, attachment, epoch, received, stored]:
             return Numbers(attachment, epoch, ONLY, received, stored)
         case [3, attachment, epoch, received, stored]:
-            return Progress(attachment, epoch, ONLY, received, stored)
+            return StreamProgress(attachment, epoch, ONLY, received, stored)
         case [4, attachment, epoch]:
             return Attach(attachment, epoch, [])
         case [4, attachment, epoch, received, stored]:

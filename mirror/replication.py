@@ -46,10 +46,10 @@ from ..runtime.exit_reason import ExitKind, ExitReason
 from ..runtime.system.address import node_of, system_of
 from . import handover, instructions
 from .accepted import tell_accepted
-from .admission import Admission
 from .backing.mirrored_queue import MirroredQueue
 from .backing.mirrored_stream import mirrored
 from .follower import Follower
+from .learner_admission import LearnerAdmission
 from .publishers import Reclaims
 from .replica import Mirror
 from .safety import Safety
@@ -104,7 +104,7 @@ class MirrorReplication:
         self._replica = replica
         self._member: Member = replica.member
         self._mirrored = mirrored(replica.backing, replica.row.durable)
-        self._admission = Admission(replica, self._mirrored)
+        self._admission = LearnerAdmission(replica, self._mirrored)
         self._ring = RingMember(self._member, self._admission.view())
         self._eviction = Eviction(replica, self._member, self._ring, self._mirrored, self._admission)
         self._safety = Safety()

@@ -26,8 +26,8 @@ from .policy import policy_of
 if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
     from ..gm_ring.ring import RingMember
-    from .admission import Admission
     from .backing.mirrored_queue import MirroredQueue
+    from .learner_admission import LearnerAdmission
 
 log = logging.getLogger("warren.mirror")
 
@@ -91,7 +91,7 @@ class Eviction:
     __slots__ = ("_admission", "_member", "_mirrored", "_replica", "_ring", "_watch")
 
     def __init__(
-        self, replica: Replica, member: Member, ring: RingMember, mirrored: MirroredQueue, admission: Admission
+        self, replica: Replica, member: Member, ring: RingMember, mirrored: MirroredQueue, admission: LearnerAdmission
     ) -> None:
         self._replica = replica
         self._ring = ring

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from thespian.actors import ActorAddress
 
 from .coroutines import Pending, SlicedHandler
-from .long_turn import LongTurn
+from .long_turn import LongTurnRecord
 from .machine.memory import Memory
 from .machine.sockets import Sockets
 from .system.local_names import LocalNames
@@ -33,7 +33,7 @@ class Host(Protocol):
     @property
     def memory(self) -> Memory: ...
 
-    def longest_turns(self) -> list[LongTurn]: ...
+    def longest_turns(self) -> list[LongTurnRecord]: ...
     def meter(self) -> Meter | None: ...
 
     def create_dormant(self, process_class: type[Any], first: Any, name: Hashable) -> Any: ...

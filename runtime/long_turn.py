@@ -1,11 +1,11 @@
-"""`LongTurn`: the record of a turn that took long, while all other processes of the node waited."""
+"""`LongTurnRecord`: the record of a turn that took long, while all other processes of the node waited."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class LongTurn(NamedTuple):
+class LongTurnRecord(NamedTuple):
     """One of the longest turns."""
 
     #: Seconds of processor time.

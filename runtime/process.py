@@ -61,7 +61,7 @@ from .turn_work import END_OF_TURN, STEP
 
 if TYPE_CHECKING:
     from .host import Host
-    from .long_turn import LongTurn
+    from .long_turn import LongTurnRecord
     from .machine.memory import Memory
     from .machine.sockets import Sockets
     from .system.local_names import IsExpected, Resolve
@@ -466,7 +466,7 @@ class Process(Actor):
         """The memory of the machine that the process runs on."""
         return self._host.memory
 
-    def longest_turns(self) -> list[LongTurn]:
+    def longest_turns(self) -> list[LongTurnRecord]:
         """The longest turns of all processes of this loop, the longest one first."""
         return self._host.longest_turns()
 

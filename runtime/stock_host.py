@@ -29,7 +29,7 @@ from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited, Th
 from .coroutines import Pending, SlicedHandler
 from .errors import ProcessDown
 from .exit_reason import NORMAL, ExitKind, ExitReason, crash_reason
-from .long_turn import LongTurn
+from .long_turn import LongTurnRecord
 from .machine.memory import SystemMemory
 from .machine.sockets import SystemSockets
 from .system.local_names import LocalNames
@@ -67,7 +67,7 @@ class StockHost:
     memory = SystemMemory()
     sliced: SlicedHandler | None = None
 
-    def longest_turns(self) -> list[LongTurn]:
+    def longest_turns(self) -> list[LongTurnRecord]:
         return []
 
     def meter(self) -> Meter | None:

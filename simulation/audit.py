@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .clients.block_read import BlockRead
 from .model import invariants
 from .model.copies import Copy, PromiseBroken
-from .model.protocols import Channel
+from .model.protocols import ObservedChannel
 from .model.queue_model import QueueModel
 from .plan import PLAIN, Action
 from .queue_kinds import EXCHANGE
@@ -24,7 +24,7 @@ AUDITOR = "auditor"
 
 #: A delivered message: its priority in the queue, the channel that published it, and its place among the publishes of
 #: that channel.
-Delivered = tuple[int, Channel, int]
+Delivered = tuple[int, ObservedChannel, int]
 
 
 def leave(schedule: Schedule) -> None:
@@ -145,7 +145,7 @@ def _check_read(read: BlockRead, delivered: list[int], schedule: Schedule) -> No
 def _check_order(queue: QueueModel, delivered: list[Delivered]) -> None:
     if queue.kind.is_sharded:
         return
-    newest: dict[tuple[Channel, int], int] = {}
+    newest: dict[tuple[ObservedChannel, int], int] = {}
     lowest = 1 << 30
     for priority, channel, order in delivered:
         if queue.kind.has_priorities:
@@ -165,7 +165,7 @@ def _check_order(queue: QueueModel, delivered: list[Delivered]) -> None:
 
 def _check_order_of_deaths(copies: list[Copy]) -> None:
     """Check that the dead letters of messages which died at the head of their queue are in the order of the queue."""
-    newest: dict[tuple[QueueModel, Channel], Copy] = {}
+    newest: dict[tuple[QueueModel, ObservedChannel], Copy] = {}
     for copy in copies:
         source = copy.source
         if source is None or not source.stayed_in_line:

@@ -15,7 +15,7 @@ from ..runtime.sim.sim_base import Match, SimulatedCrash
 from ..runtime.system.cell import Cell
 from .model import invariants
 from .model.copies import PromiseBroken
-from .model.numbering import Numbering
+from .model.numbering import NumberingCheck
 from .node import MEMORY_USED
 from .plan import ESSENTIAL, Action
 
@@ -55,7 +55,7 @@ class Faults:
         self.has_crashed = False
         self.is_vhost_down = False
         self.is_ending = False
-        self._numbering = Numbering()
+        self._numbering = NumberingCheck()
         self._is_low = dict.fromkeys(RESOURCES, False)
         #: When a resource last became low, or was freed.
         self._low_changed_at = 0.0

@@ -1,4 +1,4 @@
-"""`Outcome`: how a schedule went, and what a plan must offer so that a failing one can be shrunk."""
+"""`ScheduleOutcome`: how a schedule went, and what a plan must offer so that a failing one can be shrunk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Shrinkable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[P]):
+class ScheduleOutcome(Generic[P]):
     """How a schedule went.
 
     seed      None if a chooser decided the order

@@ -53,7 +53,9 @@ class ReceivedMessage:
     Settling it after the handler's process has crashed does nothing, since its connection is gone.
     """
 
-    def __init__(self, service: Service, connection: Connection, method: methods.BasicDeliver, body: bytes) -> None:
+    def __init__(
+        self, service: Service, connection: ProgramConnection, method: methods.BasicDeliver, body: bytes
+    ) -> None:
         self.body = body
         self.redelivered: bool = method.redelivered
         self._service = service
@@ -77,7 +79,7 @@ class ReceivedMessage:
         self._connection.send(1, method)
 
 
-class Connection(Peer):
+class ProgramConnection(Peer):
     """A connection of a program."""
 
     def __init__(self, program: Program) -> None:
@@ -120,15 +122,15 @@ class Program:
         self.sim.tell(self.name, text)
 
     def connect(self) -> None:
-        self.connection = Connection(self)
+        self.connection = ProgramConnection(self)
         machine = self.sim.brokers.node(self._at).name
         self.connection.stream = self.sim.world.connect(machine, PORT, self.connection)
 
-    def on_lost(self, connection: Connection) -> None:
+    def on_lost(self, connection: ProgramConnection) -> None:
         if connection is self.connection:
             self.sim.world.at(self.sim.world.time + RESTART_SECONDS, self._reconnect, connection)
 
-    def _reconnect(self, connection: Connection) -> None:
+    def _reconnect(self, connection: ProgramConnection) -> None:
         if connection is self.connection:
             self._at = (self._at + 1) % len(self.sim.brokers.nodes)
             self.connect()
@@ -143,7 +145,7 @@ class Program:
         connection.stream.reset()
         self.on_lost(connection)
 
-    def on_method(self, connection: Connection, method: Method, content: SimContent | None) -> None:
+    def on_method(self, connection: ProgramConnection, method: Method, content: SimContent | None) -> None:
         if isinstance(method, methods.ChannelOpenOk):
             arguments = table_from(self.sim.arguments.get(self.queue, {}))
             connection.send(1, methods.QueueDeclare(queue=self.queue, durable=True, arguments=arguments))
@@ -159,7 +161,7 @@ class Program:
             self.tell("has its consumer cancelled by the broker")
             self.break_off()
 
-    def on_declared(self, connection: Connection) -> None:
+    def on_declared(self, connection: ProgramConnection) -> None:
         """The channel is open and the queue declared."""
 
     @property
@@ -168,7 +170,7 @@ class Program:
         return True
 
 
-class Publisher(Program):
+class RetryingPublisher(Program):
     """Publishes each body until it is confirmed.
 
     A body may be published twice, as by any publisher that must not lose messages. If its queue deduplicates, each
@@ -183,10 +185,10 @@ class Publisher(Program):
         self._left = list(enumerate(bodies))
         super().__init__(sim, name, queue, node)
 
-    def on_declared(self, connection: Connection) -> None:
+    def on_declared(self, connection: ProgramConnection) -> None:
         connection.send(1, methods.ConfirmSelect())
 
-    def on_method(self, connection: Connection, method: Method, content: SimContent | None) -> None:
+    def on_method(self, connection: ProgramConnection, method: Method, content: SimContent | None) -> None:
         super().on_method(connection, method, content)
         if isinstance(method, methods.ConfirmSelectOk):
             self._left = [*self._unconfirmed.values(), *self._left]
@@ -202,7 +204,7 @@ class Publisher(Program):
                 self._left.append((at, body))
             self.sim.world.at(self.sim.world.time + RESTART_SECONDS, self._publish, connection)
 
-    def _publish(self, connection: Connection) -> None:
+    def _publish(self, connection: ProgramConnection) -> None:
         """Publish the bodies that are left. An outdated connection publishes nothing, because its successor does."""
         if connection is not self.connection:
             return
@@ -243,10 +245,10 @@ class Producer(Program):
         self._is_published = False
         super().__init__(sim, name, queue, node)
 
-    def on_declared(self, connection: Connection) -> None:
+    def on_declared(self, connection: ProgramConnection) -> None:
         connection.send(1, methods.ConfirmSelect())
 
-    def on_method(self, connection: Connection, method: Method, content: SimContent | None) -> None:
+    def on_method(self, connection: ProgramConnection, method: Method, content: SimContent | None) -> None:
         super().on_method(connection, method, content)
         if isinstance(method, methods.ConfirmSelectOk):
             self._publish(connection)
@@ -257,7 +259,7 @@ class Producer(Program):
             world = self.sim.world
             world.at(world.time + world.delay(LONGEST_YIELD), self._publish, connection)
 
-    def _publish(self, connection: Connection) -> None:
+    def _publish(self, connection: ProgramConnection) -> None:
         """Publish the next body. An outdated connection publishes nothing, because its successor does."""
         if connection is self.connection and self._body is not None:
             self.tell(f"publishes {self._shown} to {self.queue}")
@@ -272,7 +274,7 @@ class Producer(Program):
         except StopIteration:
             self._body = None
 
-    def on_lost(self, connection: Connection) -> None:
+    def on_lost(self, connection: ProgramConnection) -> None:
         if connection is self.connection and self._is_published:
             self.tell(f"loses the connection before the answer to {self._shown}")
             self._go_on("lost")
@@ -303,11 +305,11 @@ class Service(Program):
         self._working: list[Generator[Any, None, None]] = []
         super().__init__(sim, name, queue, node)
 
-    def on_declared(self, connection: Connection) -> None:
+    def on_declared(self, connection: ProgramConnection) -> None:
         connection.send(1, methods.BasicQos(prefetch_count=self._prefetch))
         connection.send(1, methods.BasicConsume(queue=self.queue, consumer_tag=self.name))
 
-    def on_method(self, connection: Connection, method: Method, content: SimContent | None) -> None:
+    def on_method(self, connection: ProgramConnection, method: Method, content: SimContent | None) -> None:
         super().on_method(connection, method, content)
         if isinstance(method, methods.BasicDeliver):
             assert content is not None
@@ -337,7 +339,7 @@ class Service(Program):
         self.tell("crashes")
         self.break_off()
 
-    def on_lost(self, connection: Connection) -> None:
+    def on_lost(self, connection: ProgramConnection) -> None:
         self._working.clear()
         super().on_lost(connection)
 

@@ -24,7 +24,7 @@ from .model import invariants
 from .model.copies import PromiseBroken, PublishedMessage
 from .model.queue_model import QueueModel
 from .node import SimNode
-from .outcome import Outcome, story_of
+from .outcome import ScheduleOutcome, story_of
 from .plan import CLIENTS, WITH_HEARTBEAT, Action, Plan, draw_plan
 from .queue_kinds import DEAD_LETTER_QUEUE, NAMES
 
@@ -193,7 +193,7 @@ class Schedule:
                 invariants.check_step(self.world.acting_cell)
 
 
-def run(seed: int, plan: Plan | None = None, chooser: Chooser | None = None) -> Outcome[Plan]:
+def run(seed: int, plan: Plan | None = None, chooser: Chooser | None = None) -> ScheduleOutcome[Plan]:
     """Run the schedule of that seed, or the given plan in the order of the seed or of the chooser."""
     if plan is None:
         plan = draw_plan(SeedChooser(seed).below)
@@ -205,6 +205,6 @@ def run(seed: int, plan: Plan | None = None, chooser: Chooser | None = None) -> 
         failure = str(error) or repr(error)
     except Exception as error:  # a check failed itself, because a process is in a state that it does not expect
         failure = repr(error)
-    return Outcome(
+    return ScheduleOutcome(
         plan, seed if chooser is None else None, failure, story_of(schedule.told, failure), schedule.world.steps
     )

@@ -20,7 +20,7 @@ class ScheduleFailed(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedRun:
     """A run in which an assertion failed."""
 
     seed: int
@@ -33,13 +33,13 @@ class Failure:
         return self.story.count("\n") + 1
 
 
-def attempt(scenario: Scenario, seed: int, **options: Any) -> Failure | None:
+def attempt(scenario: Scenario, seed: int, **options: Any) -> FailedRun | None:
     """Run `scenario(sim)` once. None if no assertion failed; other errors are raised."""
     with Sim(seed, **options) as sim:
         try:
             scenario(sim)
         except AssertionError as error:
-            return Failure(seed, error, sim.story())
+            return FailedRun(seed, error, sim.story())
     return None
 
 

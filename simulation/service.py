@@ -26,7 +26,7 @@ from ..routing.queue_types import DEDUPLICATE
 from ..runtime.sim.choosing import Chooser
 from ..runtime.sim.world import Conditions, SimWorld
 from .brokers import FAILURES, FAILURES_OF_ONE, MOST_NODES, Failure, cluster, single
-from .programs import Handler, Producer, Program, Publisher, Service, Work
+from .programs import Handler, Producer, Program, RetryingPublisher, Service, Work
 
 CONDITIONS = Conditions(link_delay=1e-3, blocking_delay=2e-3)
 
@@ -110,12 +110,14 @@ class Sim:
 
     # -- programs ---
 
-    def publish(self, queue: str, bodies: Iterable[bytes], name: str = "publisher", *, node: int = 0) -> Publisher:
+    def publish(
+        self, queue: str, bodies: Iterable[bytes], name: str = "publisher", *, node: int = 0
+    ) -> RetryingPublisher:
         """Start a program that publishes persistent messages to a durable queue until each is confirmed.
 
         `node` is the index of the node to which it connects first.
         """
-        publisher = Publisher(self, name, queue, bodies, node)
+        publisher = RetryingPublisher(self, name, queue, bodies, node)
         self._programs.append(publisher)
         return publisher
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Generic
 
 from ..runtime.sim.choosing import Chooser, DrawnChooser
-from .outcome import Outcome, P
+from .outcome import P, ScheduleOutcome
 from .plan import CLIENTS
 
 #: Seeds that are tried for each shorter plan.
@@ -22,7 +22,7 @@ ORDERS = 6
 ATTEMPTS = 600
 
 #: Runs a plan in the order of a seed or of a chooser.
-Run = Callable[[int, P, "Chooser | None"], Outcome[P]]
+Run = Callable[[int, P, "Chooser | None"], ScheduleOutcome[P]]
 
 _DETAILS = re.compile(rf"\d+|'[^']*'|\b(?:{'|'.join(CLIENTS)})\b|\[.*\]|\bwarren@\w|\b\w\.orders\b")
 
@@ -40,13 +40,13 @@ def plainest() -> Chooser:
     return DrawnChooser(lambda count: 0)
 
 
-def shrink(failed: Outcome[P], run: Run[P], attempts: int = ATTEMPTS) -> Outcome[P]:
+def shrink(failed: ScheduleOutcome[P], run: Run[P], attempts: int = ATTEMPTS) -> ScheduleOutcome[P]:
     """The shortest failure found with that many calls of `run`; `failed` itself if there is no shorter one."""
     return _Shrinking(failed, attempts, run).best()
 
 
 class _Shrinking(Generic[P]):
-    def __init__(self, failed: Outcome[P], attempts: int, run: Run[P]) -> None:
+    def __init__(self, failed: ScheduleOutcome[P], attempts: int, run: Run[P]) -> None:
         self._best = failed
         self._kind = kind_of(failed.failure)
         self._left = attempts
@@ -54,7 +54,7 @@ class _Shrinking(Generic[P]):
         #: The texts of the plans, each with its order (a seed, or None for the plainest), that did not fail so.
         self._futile: set[tuple[str, int | None]] = set()
 
-    def best(self) -> Outcome[P]:
+    def best(self) -> ScheduleOutcome[P]:
         self._try(self._best.plan)  # the same plan in a plainer order
         progress = True
         while progress and self._left > 0:

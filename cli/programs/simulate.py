@@ -13,7 +13,7 @@ from ..failure import EX_USAGE, CommandFailure
 
 if TYPE_CHECKING:
     from ...runtime.sim.choosing import Chooser
-    from ...simulation.outcome import Outcome, Shrinkable
+    from ...simulation.outcome import ScheduleOutcome, Shrinkable
 
 P = TypeVar("P", bound="Shrinkable")
 
@@ -109,7 +109,7 @@ def _cluster_search(text: str, nodes: int, is_mirrored: bool) -> Search:
     from ...simulation.cluster.plan import ClusterPlan, draw_cluster_plan, parse_cluster_plan
     from ...simulation.cluster.schedule import run
 
-    def run_drawn(seed: int, plan: ClusterPlan | None, chooser: Chooser | None = None) -> Outcome[ClusterPlan]:
+    def run_drawn(seed: int, plan: ClusterPlan | None, chooser: Chooser | None = None) -> ScheduleOutcome[ClusterPlan]:
         return run(seed, plan or draw_cluster_plan(SeedChooser(seed).below, nodes, is_mirrored=is_mirrored), chooser)
 
     plan = parse_cluster_plan(text) if text else None
@@ -117,7 +117,7 @@ def _cluster_search(text: str, nodes: int, is_mirrored: bool) -> Search:
 
 
 def _run(
-    run: Callable[[int, P | None, Chooser | None], Outcome[P]],
+    run: Callable[[int, P | None, Chooser | None], ScheduleOutcome[P]],
     plan: P | None,
     first: int,
     schedules: int,

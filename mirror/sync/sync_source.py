@@ -113,7 +113,7 @@ class SyncSource:
         return no_queue(row.vhost, row.name)
 
 
-class Chunk(NamedTuple):
+class SyncChunk(NamedTuple):
     """What a learner copies at a time.
 
     runs        messages from the requested number on, in the encoding of publishes in the ring's stream
@@ -129,11 +129,11 @@ class Chunk(NamedTuple):
 
 async def read_chunk(
     backing: BackingQueue, loader: DiskLoader | None, first: int, position: Callable[[], int], most: int | None = None
-) -> Chunk | None:
+) -> SyncChunk | None:
     """At most `most` messages from the number `first` on; None if the queue cannot be read by number."""
     found = level_from(backing, first >> LEVEL_SHIFT)
     if found is None:
-        return Chunk(position(), END, [])
+        return SyncChunk(position(), END, [])
     number, level = found
     if not isinstance(level, SupportsRangeRead):
         return None
@@ -156,7 +156,7 @@ async def read_chunk(
     if not batch.is_complete:
         assert loader is not None, "a queue in memory has all bodies"
         batch.complete(*await loader.bodies(batch.missing))
-    return Chunk(found_at, cursor, [part for run in batch.runs for part in _encoded(run, base)])
+    return SyncChunk(found_at, cursor, [part for run in batch.runs for part in _encoded(run, base)])
 
 
 class HeldPart(NamedTuple):

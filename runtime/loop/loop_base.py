@@ -43,7 +43,7 @@ from typing import Any
 from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration
 
 from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
-from ..long_turn import LongTurn
+from ..long_turn import LongTurnRecord
 from ..machine.memory import SystemMemory
 from ..machine.sockets import SystemSockets
 from ..system.actor_base import ActorBase
@@ -318,7 +318,7 @@ class LoopBase(ActorBase):
         """Run `function(*args)` on the loop and return its value or raise its error."""
         return self.threads.call(function, *args)
 
-    def longest_turns(self) -> list[LongTurn]:
+    def longest_turns(self) -> list[LongTurnRecord]:
         return list(self.watchdog.longest)
 
     def is_running_here(self) -> bool:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..long_turn import LongTurn
+from ..long_turn import LongTurnRecord
 from ..system.cell import Cell
 
 log = logging.getLogger("warren.runtime")
@@ -48,7 +48,7 @@ class Watchdog:
         self._processor = processor
         self._wall_clock = wall_clock
         #: The longest turns, the longest one first.
-        self.longest: list[LongTurn] = []
+        self.longest: list[LongTurnRecord] = []
         #: A turn that took more seconds than this is passed to `note`.
         self.floor = FLOOR_SECONDS
         self._marked = 0.0
@@ -68,7 +68,7 @@ class Watchdog:
         actor = cell.actor
         name = str(cell.address.addressDetails).partition("/")[2]
         label = actor.label if cell.handlers is not None and actor is not None else ""
-        turn = LongTurn(used, f"{label} ({name})" if label else name, _name(message), self._wall_clock())
+        turn = LongTurnRecord(used, f"{label} ({name})" if label else name, _name(message), self._wall_clock())
         self.longest = sorted([*self.longest, turn], reverse=True)[:REMEMBERED]
         if len(self.longest) == REMEMBERED:
             self.floor = min(self.longest[-1].seconds, WARNING_SECONDS)
@@ -76,7 +76,7 @@ class Watchdog:
             self._warn(turn)
         return used
 
-    def _warn(self, turn: LongTurn) -> None:
+    def _warn(self, turn: LongTurnRecord) -> None:
         if turn.ended_at < self._next_warning:
             self._unlogged += 1
             return

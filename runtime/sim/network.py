@@ -1,4 +1,4 @@
-"""`Link`: the network between two hosts of a simulation, in one direction.
+"""`NetworkLink`: the network between two hosts of a simulation, in one direction.
 
 Data on a link arrives after a delay, in order, and is never lost; while the link is cut the data waits, as in TCP. Data
 is lost only when an end crashes or gives up the connection (`system_link`).
@@ -28,7 +28,7 @@ class Pipe(Protocol):
     last_arrival: float
 
 
-class Link:
+class NetworkLink:
     """The way from one host to another.
 
     max_delay    longest delay in seconds

@@ -27,7 +27,7 @@ from ..loop.poller import HANG_UP, READ, WRITE
 from ..machine.sockets import Endpoint
 
 if TYPE_CHECKING:
-    from .network import Link
+    from .network import NetworkLink
     from .sim_base import SimBase
     from .world import SimWorld
 
@@ -47,7 +47,13 @@ class SimSocket:
     """One end of a connection. It calls `changed` when its readiness may have changed."""
 
     def __init__(
-        self, world: SimWorld, name: str, local: tuple[str, int], remote: tuple[str, int], capacity: int, link: Link
+        self,
+        world: SimWorld,
+        name: str,
+        local: tuple[str, int],
+        remote: tuple[str, int],
+        capacity: int,
+        link: NetworkLink,
     ) -> None:
         self.name = name
         self.fd = -1

@@ -10,9 +10,9 @@ actors may rely on. These are its rules:
 
 - A connection is a **session** with a number. The first machine calls, the other one accepts; what comes before the
   caller has the answer waits on the way. A side ends its older session when it enters a newer one.
-- Messages are pickled, because machines share nothing, and travel on the way of their direction (`network.Link`): late,
-  in order, and held while it is cut, as TCP holds them. A message of another session than the receiver's is lost, and
-  the receiver resets that session.
+- Messages are pickled, because machines share nothing, and travel on the way of their direction
+  (`network.NetworkLink`): late, in order, and held while it is cut, as TCP holds them. A message of another session
+  than the receiver's is lost, and the receiver resets that session.
 - With `follows_log` a message waits until the receiver's system has applied as much of the log as the sender's had.
 - While a direction is cut, both sides notice it after at most `Conditions.detection_delay`, chosen for each side, and
   end the session, each for itself. If the cut is mended before, nothing was lost.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 HELD_SECONDS = 1e-4
 
 
-class _Side:
+class _LinkEnd:
     """One end of the connection."""
 
     def __init__(self, machine: SimMachine) -> None:
@@ -57,7 +57,7 @@ class SystemLink:
     def __init__(self, world: SimWorld, caller: SimMachine, called: SimMachine, follows_log: bool) -> None:
         self._world = world
         self._follows_log = follows_log
-        self._caller, self._called = _Side(caller), _Side(called)
+        self._caller, self._called = _LinkEnd(caller), _LinkEnd(called)
         self._sides = {caller.name: self._caller, called.name: self._called}
         self._last_session = 0
         #: Counts the cuts and the mends, so that a side that noticed a cut does not end a session after the mend.
@@ -73,13 +73,13 @@ class SystemLink:
         """The session in which the side of this machine is; None if it is not connected."""
         return self._sides[machine].session
 
-    def _other(self, side: _Side) -> _Side:
+    def _other(self, side: _LinkEnd) -> _LinkEnd:
         return self._called if side is self._caller else self._caller
 
-    def _way_from(self, side: _Side) -> Any:
+    def _way_from(self, side: _LinkEnd) -> Any:
         return self._world.link(side.machine.name, self._other(side).machine.name)
 
-    def _carry(self, side: _Side, arrive: Any, *args: Any) -> None:
+    def _carry(self, side: _LinkEnd, arrive: Any, *args: Any) -> None:
         """Send something from `side` to the other side: call `arrive(other side, *args)` when it gets there."""
         way = self._way_from(side)
         way.carry(way, arrive, self._other(side), *args)
@@ -99,7 +99,7 @@ class SystemLink:
         caller.calling = self._last_session
         self._carry(caller, self._accept, caller.calling, base.name)
 
-    def _accept(self, side: _Side, session: int, peer: str) -> None:
+    def _accept(self, side: _LinkEnd, session: int, peer: str) -> None:
         base = side.machine.base
         if base is None:
             self._reset(side, session)
@@ -108,14 +108,14 @@ class SystemLink:
         self._enter(side, session, peer)
         self._carry(side, self._answered, session, base.name)
 
-    def _answered(self, side: _Side, session: int, peer: str) -> None:
+    def _answered(self, side: _LinkEnd, session: int, peer: str) -> None:
         if side.calling != session:
             self._reset(side, session)
             return
         side.calling = None
         self._enter(side, session, peer)
 
-    def _enter(self, side: _Side, session: int, peer: str) -> None:
+    def _enter(self, side: _LinkEnd, session: int, peer: str) -> None:
         base = side.machine.base
         assert base is not None, "a machine that crashes leaves its session and its call"
         side.session, side.peer = session, peer
@@ -130,14 +130,14 @@ class SystemLink:
         if self._is_cut or not self._is_shared(side):
             self._notice_later(side)
 
-    def _is_shared(self, side: _Side) -> bool:
+    def _is_shared(self, side: _LinkEnd) -> bool:
         """Whether the other side is in the same session, or is about to enter it."""
         other = self._other(side)
         return side.session in (other.session, other.calling)
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def _arrive(self, side: _Side, session: int, index: int, letter: bytes) -> None:
+    def _arrive(self, side: _LinkEnd, session: int, index: int, letter: bytes) -> None:
         base = side.machine.base
         if side.session == session and base is not None:
             if side.held or index > base.remotes.applied:
@@ -152,7 +152,7 @@ class SystemLink:
         world.record((world.time, "lost", sender.addressDetails, target.addressDetails, world.describe(message)))
         self._reset(side, session)
 
-    def _look_at_held(self, side: _Side, session: int) -> None:
+    def _look_at_held(self, side: _LinkEnd, session: int) -> None:
         base = side.machine.base
         if side.session != session or base is None:
             return
@@ -163,19 +163,19 @@ class SystemLink:
 
     # -- ending ------------------------------------------------------------------------------------
 
-    def _reset(self, side: _Side, session: int) -> None:
+    def _reset(self, side: _LinkEnd, session: int) -> None:
         """Have the other side leave this session, if the machine of this side has power."""
         if side.machine.is_up:
             self._carry(side, self._was_reset, session)
 
-    def _was_reset(self, side: _Side, session: int) -> None:
+    def _was_reset(self, side: _LinkEnd, session: int) -> None:
         if side.session == session:
             self._end(side)
         elif side.calling == session:
             side.calling = None
             self._call_soon()
 
-    def _end(self, side: _Side) -> None:
+    def _end(self, side: _LinkEnd) -> None:
         """Leave the session, if the side is in one. The caller's side calls again."""
         if side.session is None:
             return
@@ -200,13 +200,13 @@ class SystemLink:
         else:
             self._call_soon()
 
-    def _notice_later(self, side: _Side) -> None:
+    def _notice_later(self, side: _LinkEnd) -> None:
         """Have `side` notice after a while that the other one cannot be reached, unless the cut is mended before."""
         world = self._world
         delay = world.delay(world.conditions.detection_delay)
         world.at(world.time + delay, self._notice, side, side.session, self._changes)
 
-    def _notice(self, side: _Side, session: int | None, changes: int) -> None:
+    def _notice(self, side: _LinkEnd, session: int | None, changes: int) -> None:
         if session is None or side.session != session:
             return
         if self._changes == changes or not self._is_shared(side):
@@ -232,5 +232,5 @@ class SystemLink:
         self._caller.calling = None
         self._call_soon()
 
-    def _record(self, side: _Side, event: str) -> None:
+    def _record(self, side: _LinkEnd, event: str) -> None:
         self._world.record((self._world.time, "link", side.machine.name, side.peer, event))

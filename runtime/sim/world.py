@@ -35,7 +35,7 @@ from ..system.cell import Cell
 from .choosing import Chooser, SeedChooser
 from .client import SimClient, SimStream
 from .machine import SimMachine
-from .network import DELAY_LEVELS, Link
+from .network import DELAY_LEVELS, NetworkLink
 from .sim_base import SimBase
 from .sim_sockets import SimSocket
 from .system_link import SystemLink
@@ -60,7 +60,7 @@ FIRST_CLIENT_PORT = 40_000
 class Conditions:
     """How long the world delays things, and how often it divides what arrives together or joins what arrives apart."""
 
-    #: Longest delay from host to host, in seconds; `Link.max_delay` changes it for one link.
+    #: Longest delay from host to host, in seconds; `NetworkLink.max_delay` changes it for one link.
     link_delay: float = 1e-3
     #: Longest time after which a system of actors notices that another one cannot be reached, in seconds.
     detection_delay: float = 1.0
@@ -112,7 +112,7 @@ class SimWorld:
         self._active: dict[SimStream, None] = {}
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._last_event = 0
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], NetworkLink] = {}
         self._streams = 0
         self._sweep_interval = sweep_interval
         self._until_sweep = sweep_interval or 0
@@ -191,11 +191,11 @@ class SimWorld:
             if machine.base is not None and not machine.is_paused:
                 self._running.append(machine.base)
 
-    def link(self, source: str, target: str) -> Link:
+    def link(self, source: str, target: str) -> NetworkLink:
         """The link from the host `source` to the host `target`, made on the first call."""
         found = self._links.get((source, target))
         if found is None:
-            found = self._links[source, target] = Link(self, self.conditions.link_delay)
+            found = self._links[source, target] = NetworkLink(self, self.conditions.link_delay)
         return found
 
     def partition(self, some: list[str], others: list[str]) -> None:

@@ -43,7 +43,7 @@ from thespian.system.utilis import actualActorClass
 from ...parted_table import PartedTable
 from ..coroutines import SlicedHandler
 from ..exit_reason import NORMAL, ExitKind, ExitReason, crash_reason
-from ..long_turn import LongTurn
+from ..long_turn import LongTurnRecord
 from ..loop.poller import HANG_UP, READ, WRITE, Watches
 from ..loop.timers import OWNER, Timers
 from ..machine.memory import Memory
@@ -468,7 +468,7 @@ class ActorBase:
 
     # -- what a subclass supplies ------------------------------------------------------------------
 
-    def longest_turns(self) -> list[LongTurn]:
+    def longest_turns(self) -> list[LongTurnRecord]:
         """The longest turns, the longest one first; none where time is virtual."""
         return []
 

@@ -15,7 +15,7 @@ from thespian.actors import ActorAddress, ActorSystemFailure, WakeupMessage
 
 from ...parted_table import SPLIT_AT, Growing, PartedTable, in_parts
 from ..coroutines import Pending, SlicedHandler
-from ..long_turn import LongTurn
+from ..long_turn import LongTurnRecord
 from ..loop.poller import READ, WRITE
 from ..loop.timers import PAYLOAD, Entry
 from ..machine.memory import Memory
@@ -233,7 +233,7 @@ class Cell:
     def memory(self) -> Memory:
         return self.base.memory
 
-    def longest_turns(self) -> list[LongTurn]:
+    def longest_turns(self) -> list[LongTurnRecord]:
         return self.base.longest_turns()
 
     def meter(self) -> Meter | None:

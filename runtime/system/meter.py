@@ -36,7 +36,7 @@ class Figures(NamedTuple):
     seconds: float
 
 
-class Tally:
+class CellTally:
     """What one cell has done since its system is measured."""
 
     __slots__ = ("messages", "seconds", "turns")
@@ -52,7 +52,7 @@ class Metering:
     def __init__(self, base: ActorBase) -> None:
         self._base = base
         self._meters = 0
-        self.tallies: dict[Cell, Tally] = {}
+        self.tallies: dict[Cell, CellTally] = {}
 
     def enter(self) -> None:
         self._meters += 1
@@ -81,10 +81,10 @@ class Metering:
         type(self._base).descriptor_turn(self._base, cell, fd, mask, wanted)
         self._count(cell, began)
 
-    def _count(self, cell: Cell, began: float) -> Tally:
+    def _count(self, cell: Cell, began: float) -> CellTally:
         tally = self.tallies.get(cell)
         if tally is None:
-            tally = self.tallies[cell] = Tally()
+            tally = self.tallies[cell] = CellTally()
         tally.turns += 1
         tally.seconds += time.perf_counter() - began
         return tally

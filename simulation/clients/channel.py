@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...amqp import methods
 from ...amqp.method import Method
 from ...amqp.properties import Properties
-from ..model.copies import Copy, PromiseBroken, State, mark_arrived, mark_maybe_lost, mark_returned, mark_settled
+from ..model.copies import Copy, CopyState, PromiseBroken, mark_arrived, mark_maybe_lost, mark_returned, mark_settled
 from ..model.queue_model import QueueModel
 from ..plan import CONFIRMING, TRANSACTIONAL, Action
 from . import declaring
@@ -131,7 +131,7 @@ class SimChannel:
 
     def start_settling(self, copy: Copy) -> None:
         """Take note of an acknowledgement; the answer to the next request proves that it has arrived."""
-        copy.state = State.SETTLING
+        copy.state = CopyState.SETTLING
         self._unproven_settled.append(copy)
 
     # -- the actions of the plan ---

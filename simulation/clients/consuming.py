@@ -10,7 +10,7 @@ from ...amqp.fields import table_from
 from ...amqp.method import Method
 from ...amqp.properties import decode_properties
 from ...routing.arguments.range_read_arguments import BLOCK_BYTES_MIN, BLOCKS, READ_FROM, READ_TO
-from ..model.copies import Copy, PromiseBroken, State, mark_returned
+from ..model.copies import Copy, CopyState, PromiseBroken, mark_returned
 from ..model.delivery_checks import Newest
 from ..model.queue_model import QueueModel
 from ..plan import Action
@@ -243,7 +243,7 @@ class ConsumingSide:
         # If the broker has closed the channel and the close has not arrived, the broker may have requeued this delivery
         # already and given it to another channel.
         may_be_old |= channel.may_be_closed and (
-            copy.seen > 0 or copy.state not in (State.SENT, State.READY, State.UNCERTAIN)
+            copy.seen > 0 or copy.state not in (CopyState.SENT, CopyState.READY, CopyState.UNCERTAIN)
         )
         returns = delivery_count(content.props) if queue.kind.is_quorum else None
         if returns is not None and not may_be_old:
@@ -309,7 +309,7 @@ class ConsumingSide:
         if outcome == "requeue":
             mark_returned([copy], channel)
             return
-        is_mine = copy.state == State.UNACKED and copy.holder is channel
+        is_mine = copy.state == CopyState.UNACKED and copy.holder is channel
         dead_letter = copy.queue.deaths.on_reject(copy) if outcome == "reject" else None
         if is_mine:
             channel.start_settling(copy)
@@ -318,10 +318,10 @@ class ConsumingSide:
             return
         if dead_letter is not None:
             dead_letter.make_uncertain()  # the broker ignores the reject if the channel no longer has the delivery
-        if copy.state in (State.SENT, State.READY):
+        if copy.state in (CopyState.SENT, CopyState.READY):
             # The delivery arrived when the broker might already have closed the channel. If the channel was still open,
             # this settles the copy; otherwise the broker ignores it.
-            copy.state = State.UNCERTAIN
+            copy.state = CopyState.UNCERTAIN
 
     def take_tx_settlements(self) -> list[TxSettlement]:
         settlements, self._tx_settlements = self._tx_settlements, []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import methods
 from ...amqp.method import Method
-from ..model.copies import PromiseBroken, PublishedMessage, State, mark_confirmed, mark_refused
+from ..model.copies import CopyState, PromiseBroken, PublishedMessage, mark_confirmed, mark_refused
 from ..plan import CONFIRMING, Action
 from ..queue_kinds import EXCHANGE
 from .message_properties import check_properties, properties_of
@@ -72,7 +72,7 @@ class PublishingSide:
             bound.append((target.delete_count, target.unbind_count) if is_routed else None)
         if channel.is_transactional:
             for copy in message.copies:
-                copy.state = State.FORBIDDEN  # until the commit
+                copy.state = CopyState.FORBIDDEN  # until the commit
             self._tx_publishes.append(TxPublish(message, bound))
         else:
             channel.sent(message.copies)
@@ -142,9 +142,9 @@ class PublishingSide:
             )
         message.is_returned = True
         for copy in message.copies:
-            if copy.state not in (State.UNCERTAIN, State.FORBIDDEN):
+            if copy.state not in (CopyState.UNCERTAIN, CopyState.FORBIDDEN):
                 raise PromiseBroken(f"{copy} was returned, though it was routable")
-            copy.state = State.FORBIDDEN
+            copy.state = CopyState.FORBIDDEN
 
     def on_proof(self) -> None:
         """An answer has arrived, so the broker has handled every publish before the request."""

@@ -19,7 +19,7 @@ from ..bodies import Key
 from ..clients.peer import SimContent
 from ..model.copies import PromiseBroken
 from ..plan import Action
-from .ledger import Copy
+from .ledger import LedgerCopy
 from .plan import STREAM
 
 if TYPE_CHECKING:
@@ -179,9 +179,9 @@ class ConsumingChannel(ClientChannel):
         self._queues: dict[str, str] = {}
         self._tags = 0
         #: The unacknowledged deliveries by delivery tag, each as its queue and its copy.
-        self._held: dict[int, tuple[str, Copy]] = {}
+        self._held: dict[int, tuple[str, LedgerCopy]] = {}
         #: The messages that were read from streams since the last call of `settle_all`.
-        self._read: list[Copy] = []
+        self._read: list[LedgerCopy] = []
         self._reads_streams = client.schedule.plan.queue_type == STREAM
         #: The queue that its last basic.get has asked.
         self._polled = ""
@@ -227,7 +227,7 @@ class ConsumingChannel(ClientChannel):
         multiple = bool(action.number("multiple"))
         self.send(methods.BasicAck(tag, multiple) if is_ack else methods.BasicNack(tag, multiple, True))
 
-    def settle_all(self) -> list[Copy]:
+    def settle_all(self) -> list[LedgerCopy]:
         """Acknowledge what is held, and return it; of streams, return what was read since the last call."""
         copies = [copy for _, copy in self._held.values()]
         if self._read:

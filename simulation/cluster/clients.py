@@ -18,7 +18,7 @@ from ..model.copies import PromiseBroken
 from ..node import PORT
 from ..plan import Action
 from .channels import ClientChannel, ConsumingChannel, DeclaringChannel, PublishingChannel
-from .ledger import Copy
+from .ledger import LedgerCopy
 from .nodes import node_name
 from .plan import CONSUMING, PUBLISHING
 
@@ -144,7 +144,7 @@ class ClusterClient:
 
     # -- for the auditor ---
 
-    def settle_all(self) -> list[Copy]:
+    def settle_all(self) -> list[LedgerCopy]:
         """Acknowledge everything that it holds, and return it."""
         channel = self.channels.get(CONSUMING)
         return channel.settle_all() if isinstance(channel, ConsumingChannel) else []

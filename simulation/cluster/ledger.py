@@ -53,7 +53,7 @@ WARREN = Promises()
 RABBITMQ = Promises(flags_redelivered=False, is_visible_at_once=False, orders_all_routes=False)
 
 
-class Answer(Enum):
+class PublishAnswer(Enum):
     NONE = "not answered"
     ACK = "acked"
     NACK = "nacked"
@@ -70,10 +70,10 @@ class Published:
         self.queues = queues
         self.node = node
         self.sent_at = sent_at
-        self.answer = Answer.NONE
+        self.answer = PublishAnswer.NONE
 
 
-class Copy:
+class LedgerCopy:
     """A message in one queue, as far as clients have seen it."""
 
     __slots__ = ("deliveries", "had_first", "holder", "is_acked", "is_surely_acked", "message")
@@ -100,9 +100,9 @@ class Reader:
         self.name = name
         self._ledger = ledger
         self._highest: dict[tuple[int, str], int] = {}
-        self._acked: list[Copy] = []
+        self._acked: list[LedgerCopy] = []
 
-    def delivered(self, queue: str, body: bytes, correlation_id: str | None, redelivered: bool) -> Copy:
+    def delivered(self, queue: str, body: bytes, correlation_id: str | None, redelivered: bool) -> LedgerCopy:
         """A delivery has arrived. Raises Violation if it should not have."""
         with self._ledger.lock:
             return self._ledger.take(self, queue, body, correlation_id, redelivered)
@@ -112,7 +112,7 @@ class Reader:
         for place in [place for place in self._highest if place[1] == queue]:
             del self._highest[place]
 
-    def read(self, queue: str, offset: int, body: bytes, correlation_id: str | None) -> Copy:
+    def read(self, queue: str, offset: int, body: bytes, correlation_id: str | None) -> LedgerCopy:
         """A message of a stream has arrived. Raises Violation if it should not have."""
         with self._ledger.lock:
             return self._ledger.read(self, queue, offset, body, correlation_id)
@@ -125,14 +125,14 @@ class Reader:
             raise Violation(f"{queue}: {self.name} was sent {key} behind number {self._highest[place]} (P8)")
         self._highest[place] = key.number
 
-    def acking(self, copy: Copy) -> None:
+    def acking(self, copy: LedgerCopy) -> None:
         with self._ledger.lock:
             copy.is_acked = True
             copy.holder = None
             self._acked.append(copy)
             self._ledger.counts["acked"] += 1
 
-    def requeueing(self, copy: Copy) -> None:
+    def requeueing(self, copy: LedgerCopy) -> None:
         with self._ledger.lock:
             copy.holder = None
 
@@ -169,7 +169,7 @@ class Ledger:
         self._began = clock()
         self._publishers = 0
         self._published: dict[Key, Published] = {}
-        self._copies: dict[str, dict[Key, Copy]] = {}
+        self._copies: dict[str, dict[Key, LedgerCopy]] = {}
         self._queues: dict[str, Presence] = {}
         #: By stream: the message that each offset has.
         self._offsets: dict[str, dict[int, Key]] = {}
@@ -234,25 +234,25 @@ class Ledger:
         with self.lock:
             message = self._published[key] = Published(key, queues, node, self._clock())
             for queue in queues:
-                self._copies.setdefault(queue, {})[key] = Copy(message)
+                self._copies.setdefault(queue, {})[key] = LedgerCopy(message)
             self.counts["published"] += 1
 
     def answered(self, key: Key, is_ack: bool) -> None:
         """A basic.ack or basic.nack has arrived for the message."""
         with self.lock:
             message = self._published[key]
-            if message.answer is not Answer.NONE:
+            if message.answer is not PublishAnswer.NONE:
                 raise Violation(f"{key} is answered again; it was {message.answer.value} before (P7)")
             if is_ack:
                 self._refuse_without_majority(message.node, message.sent_at, f"with a confirm of {key}")
-            message.answer = Answer.ACK if is_ack else Answer.NACK
+            message.answer = PublishAnswer.ACK if is_ack else PublishAnswer.NACK
             self.counts["confirmed" if is_ack else "nacked"] += 1
 
     def answer_lost(self, keys: Iterable[Key]) -> None:
         """The connection has ended before these were answered."""
         with self.lock:
             for key in keys:
-                self._published[key].answer = Answer.LOST
+                self._published[key].answer = PublishAnswer.LOST
 
     def unanswered(self, node: str, keys: Sequence[Key], seconds: float) -> Violation:
         """The error for messages that were not answered in time on a connection that lives."""
@@ -267,7 +267,7 @@ class Ledger:
     def reader(self, name: str) -> Reader:
         return Reader(self, name)
 
-    def read(self, reader: Reader, queue: str, offset: int, body: bytes, correlation_id: str | None) -> Copy:
+    def read(self, reader: Reader, queue: str, offset: int, body: bytes, correlation_id: str | None) -> LedgerCopy:
         """A stream was read at this offset, which has the same message for every reader and for ever."""
         copy = self._copy(queue, body, correlation_id)
         key = copy.message.key
@@ -279,7 +279,9 @@ class Ledger:
         self.counts["delivered"] += 1
         return copy
 
-    def take(self, reader: Reader, queue: str, body: bytes, correlation_id: str | None, redelivered: bool) -> Copy:
+    def take(
+        self, reader: Reader, queue: str, body: bytes, correlation_id: str | None, redelivered: bool
+    ) -> LedgerCopy:
         copy = self._copy(queue, body, correlation_id)
         key = copy.message.key
         # After a failover the same consumer may get again what it has not settled.
@@ -301,7 +303,7 @@ class Ledger:
         self.counts["delivered"] += 1
         return copy
 
-    def _copy(self, queue: str, body: bytes, correlation_id: str | None) -> Copy:
+    def _copy(self, queue: str, body: bytes, correlation_id: str | None) -> LedgerCopy:
         """The message with this body, in this queue. Raises Violation if nobody has published it there."""
         key = bodies.read(body)
         if key is None or correlation_id != f"{key.publisher}.{key.number}":
@@ -314,7 +316,7 @@ class Ledger:
             raise Violation(f"{queue}: {key} was never published to it; {message and message.queues} (invented)")
         return copy
 
-    def check_drained(self, drained: dict[str, Sequence[Copy]]) -> None:
+    def check_drained(self, drained: dict[str, Sequence[LedgerCopy]]) -> None:
         """All clients have stopped, all queues are empty, and these copies were taken out of each: check P3, and forget
         the messages.
         """
@@ -327,7 +329,7 @@ class Ledger:
                 lost = [
                     key
                     for key, copy in copies.items()
-                    if copy.message.answer is Answer.ACK and not copy.is_acked and key not in found
+                    if copy.message.answer is PublishAnswer.ACK and not copy.is_acked and key not in found
                 ]
                 if lost:
                     story = copies[lost[0]]

@@ -14,7 +14,7 @@ from ...cluster.membership.process import Members
 from ...cluster.metadata.process import ClusterMetadata
 from ...mirror.replication import NodeMirroring
 from ...routing.table import RoutingTable
-from ...runtime.sim.network import Link
+from ...runtime.sim.network import NetworkLink
 from ...runtime.sim.port import SimAnswer
 from ...runtime.sim.world import SimWorld
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
@@ -144,7 +144,7 @@ class ClusterNodes:
         """Whether every node has started. Raises the error that a start failed with."""
         return all([node.is_up for node in self])
 
-    def link(self, source: str, target: str) -> Link:
+    def link(self, source: str, target: str) -> NetworkLink:
         """The way from one machine to another."""
         return self.world.link(node_name(source), node_name(target))
 

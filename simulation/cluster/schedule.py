@@ -18,12 +18,12 @@ from typing import Any
 from ...runtime.sim.choosing import Chooser, SeedChooser
 from ...runtime.sim.world import Conditions, SimWorld
 from ..model.copies import PromiseBroken
-from ..outcome import Outcome, story_of
+from ..outcome import ScheduleOutcome, story_of
 from ..plan import Action
 from .checks import ClusterChecks
 from .clients import ClusterClient
 from .faults import ClusterFaults
-from .ledger import Copy, Ledger, Promises, Violation
+from .ledger import Ledger, LedgerCopy, Promises, Violation
 from .nodes import ClusterNode, ClusterNodes
 from .plan import CLIENTS, CONSUMING, DECLARING, STREAM, ClusterPlan, draw_cluster_plan, queue_of
 
@@ -190,11 +190,11 @@ class ClusterSchedule:
             lambda: "; ".join(filter(None, (client.waits_for() for client in clients))),
         )
 
-    def _drain(self, queue: str) -> list[Copy]:
+    def _drain(self, queue: str) -> list[LedgerCopy]:
         """Take everything out of the queue, through some node, and acknowledge it. Of a stream, read everything."""
         auditor = self.clients[AUDITOR]
         auditor.letter = self.plan.letters[self.world.below(len(self.plan.letters))]
-        taken: list[Copy] = []
+        taken: list[LedgerCopy] = []
         end = self.world.time + ANSWER_SECONDS
         while True:
             self._answered([auditor])
@@ -242,7 +242,7 @@ def _has_policy(node: ClusterNode) -> bool:
     return supervisor is not None and supervisor.context.definitions.policies_of("/") is not None
 
 
-def run(seed: int, plan: ClusterPlan | None = None, chooser: Chooser | None = None) -> Outcome[ClusterPlan]:
+def run(seed: int, plan: ClusterPlan | None = None, chooser: Chooser | None = None) -> ScheduleOutcome[ClusterPlan]:
     """Run the schedule of that seed, or the given plan in the order of the seed or of the chooser."""
     if plan is None:
         plan = draw_cluster_plan(SeedChooser(seed).below)
@@ -255,4 +255,4 @@ def run(seed: int, plan: ClusterPlan | None = None, chooser: Chooser | None = No
     except Exception as error:  # a check failed itself, because a process is in a state that it does not expect
         failure = repr(error)
     story = story_of(schedule.told, failure)
-    return Outcome(plan, seed if chooser is None else None, failure, story, schedule.world.steps)
+    return ScheduleOutcome(plan, seed if chooser is None else None, failure, story, schedule.world.steps)

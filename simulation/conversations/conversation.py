@@ -87,7 +87,7 @@ class ProcessName:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HoldCommand:
     """Hold the messages of this name, which `receiver` gets from `sender`, or from anybody."""
 
     message: str
@@ -96,21 +96,21 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldCalls:
+class HoldCallsCommand:
     """Hold the blocking calls of a process."""
 
     process: ProcessName
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseCommand:
     """End the holds of messages of this name, or of `calls`; empty for all holds."""
 
     what: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class CrashCommand:
     """Crash a process now, or `when` it gets the next message of this name."""
 
     process: ProcessName
@@ -119,20 +119,20 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitCommand:
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndCommand:
     """The last step."""
 
 
-Command = Action | Hold | HoldCalls | Release | Crash | Wait | End
+Command = Action | HoldCommand | HoldCallsCommand | ReleaseCommand | CrashCommand | WaitCommand | EndCommand
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ConversationStep:
     """Commands that are given at once, and what follows.
 
     where   file and line of the first command
@@ -151,7 +151,7 @@ class Conversation:
 
     head: str
     plan: Plan
-    steps: tuple[Step, ...]
+    steps: tuple[ConversationStep, ...]
 
     def with_reports(self, reports: Sequence[Sequence[str]]) -> str:
         """The text of the file, in which these reports follow the steps."""
@@ -174,7 +174,7 @@ def parse_conversation(text: str, file: str = "conversation") -> Conversation:
         raise ConversationError(f"{file}:{number}: an empty line must follow the line 'node ...'")
     steps = [_step(lines, file, number) for number, lines in paragraphs[1:]]
     commands = [command for step in steps for command in step.commands]
-    if not commands or not isinstance(commands[-1], End) or commands.count(commands[-1]) > 1:
+    if not commands or not isinstance(commands[-1], EndCommand) or commands.count(commands[-1]) > 1:
         raise ConversationError(f"{file}:{len(text.splitlines())}: a conversation ends with its only 'end'")
     return Conversation(head, plan, tuple(steps))
 
@@ -194,7 +194,7 @@ def _paragraphs(text: str) -> list[tuple[int, list[str]]]:
     return found
 
 
-def _step(lines: list[str], file: str, number: int) -> Step:
+def _step(lines: list[str], file: str, number: int) -> ConversationStep:
     if MARK not in lines:
         raise ConversationError(f"{file}:{number}: '{MARK}' must follow the commands of a step")
     mark = lines.index(MARK)
@@ -210,18 +210,18 @@ def _step(lines: list[str], file: str, number: int) -> Step:
             raise ConversationError(f"{file}:{at}: {error}") from error
     if not commands:
         raise ConversationError(f"{file}:{number}: a step has no command")
-    return Step(where, "\n".join(lines[:mark]), tuple(commands), tuple(lines[mark + 1 :]))
+    return ConversationStep(where, "\n".join(lines[:mark]), tuple(commands), tuple(lines[mark + 1 :]))
 
 
 def _command(line: str) -> Command:
     """The command in a line. Raises ValueError."""
     word, *words = line.split()
     if word == "release" and len(words) < 2:
-        return Release(*words)
+        return ReleaseCommand(*words)
     if word == "end" and not words:
-        return End()
+        return EndCommand()
     if word == "wait" and len(words) == 1 and words[0].isdigit():
-        return Wait(int(words[0]) / 1000)
+        return WaitCommand(int(words[0]) / 1000)
     if word == "crash":
         return _crash(words, line)
     if word == "hold":
@@ -234,28 +234,28 @@ def _command(line: str) -> Command:
     return action
 
 
-def _crash(words: list[str], line: str) -> Crash:
+def _crash(words: list[str], line: str) -> CrashCommand:
     for when in ("at", "after"):
         if when in words:
             at = words.index(when)
             if len(words) != at + 2:
                 raise ValueError(f"the name of one message must follow '{when}': {line}")
-            return Crash(_process(words[:at], line), when, words[-1])
-    return Crash(_process(words, line))
+            return CrashCommand(_process(words[:at], line), when, words[-1])
+    return CrashCommand(_process(words, line))
 
 
-def _hold(words: list[str], line: str) -> Hold | HoldCalls:
+def _hold(words: list[str], line: str) -> HoldCommand | HoldCallsCommand:
     if words[:2] == ["calls", "of"]:
-        return HoldCalls(_process(words[2:], line))
+        return HoldCallsCommand(_process(words[2:], line))
     if "to" not in words:
         raise ValueError(f"a hold is 'hold MESSAGE [from PROCESS] to PROCESS' or 'hold calls of PROCESS': {line}")
     to = words.index("to")
     receiver = _process(words[to + 1 :], line)
     if to == 1:
-        return Hold(words[0], receiver)
+        return HoldCommand(words[0], receiver)
     if words[1] != "from":
         raise ValueError(f"'from' or 'to' must follow the name of the message: {line}")
-    return Hold(words[0], receiver, _process(words[2:to], line))
+    return HoldCommand(words[0], receiver, _process(words[2:to], line))
 
 
 def _process(words: list[str], line: str) -> ProcessName:

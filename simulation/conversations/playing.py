@@ -30,14 +30,14 @@ from .conversation import (
     PROCESSES,
     Command,
     Conversation,
-    Crash,
-    End,
-    Hold,
-    HoldCalls,
+    ConversationStep,
+    CrashCommand,
+    EndCommand,
+    HoldCallsCommand,
+    HoldCommand,
     ProcessName,
-    Release,
-    Step,
-    Wait,
+    ReleaseCommand,
+    WaitCommand,
 )
 
 #: Virtual seconds within which a step comes to an end.
@@ -63,7 +63,7 @@ class Player:
         #: What is held: the name in the command, the system of actors in which it is held, and the hold itself.
         self._holds: list[tuple[str, SimBase, held.Hold | held.HeldCalls]] = []
         #: Crashes that have not happened yet.
-        self._crashes_ahead: list[Crash] = []
+        self._crashes_ahead: list[CrashCommand] = []
 
     def play(self) -> list[list[str]]:
         """Play all steps. Raises ConversationBroken."""
@@ -73,7 +73,7 @@ class Player:
         finally:
             self.schedule.close()
 
-    def _play_step(self, step: Step) -> list[str]:
+    def _play_step(self, step: ConversationStep) -> list[str]:
         try:
             for command in step.commands:
                 self._do(command)
@@ -82,7 +82,7 @@ class Player:
             raise ConversationBroken(f"{step.where}: {error}\n\n{self._story()}") from error
         told = self.schedule.told[self._reported :]
         self._reported += len(told)
-        if isinstance(step.commands[-1], End):
+        if isinstance(step.commands[-1], EndCommand):
             told = [line for line in told if line[1].startswith(AUDITOR)]
         return [f"{who:8} {text}" for _, who, text in sorted(told, key=_place)]
 
@@ -93,22 +93,22 @@ class Player:
 
     def _do(self, command: Command) -> None:
         schedule = self.schedule
-        if isinstance(command, End):
+        if isinstance(command, EndCommand):
             self._end()
-        elif isinstance(command, Wait):
+        elif isinstance(command, WaitCommand):
             schedule.world.run(command.seconds)
-        elif isinstance(command, Release):
+        elif isinstance(command, ReleaseCommand):
             self._release(command)
-        elif isinstance(command, (Hold, HoldCalls)):
+        elif isinstance(command, (HoldCommand, HoldCallsCommand)):
             self._hold(command)
-        elif isinstance(command, Crash):
+        elif isinstance(command, CrashCommand):
             self._crash(command)
         else:
             schedule.perform(command)
 
-    def _hold(self, command: Hold | HoldCalls) -> None:
+    def _hold(self, command: HoldCommand | HoldCallsCommand) -> None:
         base = self._base()
-        if isinstance(command, Hold):
+        if isinstance(command, HoldCommand):
             what, hold = command.message, held.Hold(lambda *arguments: self._is_to_hold(command, *arguments))
             base.hold(hold)
             self._holds.append((what, base, hold))
@@ -117,14 +117,14 @@ class Player:
             base.hold(calls)
             self._holds.append(("calls", base, calls))
 
-    def _is_to_hold(self, command: Hold, sender: str, receiver: str, message: Any) -> bool:
+    def _is_to_hold(self, command: HoldCommand, sender: str, receiver: str, message: Any) -> bool:
         return (
             _name_of(message) == command.message
             and self._is(receiver, command.receiver)
             and (command.sender is None or self._is(sender, command.sender))
         )
 
-    def _release(self, command: Release) -> None:
+    def _release(self, command: ReleaseCommand) -> None:
         released = [each for each in self._holds if command.what in ("", each[0])]
         if not released:
             raise AssertionError(f"nothing of this name is held: '{command.what}'")
@@ -143,7 +143,7 @@ class Player:
             raise AssertionError(f"{crash.process} has not crashed: no message '{crash.message}' came")
         self.schedule.finish()
 
-    def _crash(self, command: Crash) -> None:
+    def _crash(self, command: CrashCommand) -> None:
         faults = self.schedule.faults
         if command.when != "now":
             self._crashes_ahead.append(command)
@@ -158,7 +158,7 @@ class Player:
             raise AssertionError(f"there is no {command.process} to crash")
         faults.crash_now(found[0])
 
-    def _crashes(self, address: str, message: Any, command: Crash) -> bool:
+    def _crashes(self, address: str, message: Any, command: CrashCommand) -> bool:
         is_met = _name_of(message) == command.message and self._is(address, command.process)
         if is_met:
             self._crashes_ahead.remove(command)

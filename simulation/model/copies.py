@@ -1,7 +1,7 @@
 """The copies of a message, and what may still become of each.
 
 A message that is routed to three queues has three **copies**. The model does not predict which consumer gets a copy,
-or when. It keeps a `State` for each copy, and clients report to it what they send and receive. A report that
+or when. It keeps a `CopyState` for each copy, and clients report to it what they send and receive. A report that
 contradicts the state raises `PromiseBroken`.
 
 A client often sends something and cannot know yet whether the broker has received it. The proof is the answer to a
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from .protocols import Channel
+from .protocols import ObservedChannel
 
 if TYPE_CHECKING:
     from .queue_model import QueueModel
@@ -32,7 +32,7 @@ class PromiseBroken(AssertionError):
     """The broker broke a promise; the text names it."""
 
 
-class State(Enum):
+class CopyState(Enum):
     """What is known of a copy."""
 
     #: Published; nothing proves yet that the broker has received it.
@@ -56,7 +56,7 @@ class PublishedMessage:
     """A message that a client has published. Its body contains `number`."""
 
     number: int
-    channel: Channel
+    channel: ObservedChannel
     #: Its place among the messages that its channel has published, from 1.
     order: int
     persistent: bool
@@ -86,11 +86,11 @@ class Copy:
 
     message: PublishedMessage
     queue: QueueModel
-    state: State = State.SENT
+    state: CopyState = CopyState.SENT
     #: For a dead letter, the copy that died.
     source: Copy | None = None
     #: The channel that holds it while it is `UNACKED` or `SETTLING`.
-    holder: Channel | None = None
+    holder: ObservedChannel | None = None
     is_safe: bool = False
     #: How often clients have received it.
     seen: int = 0
@@ -127,7 +127,9 @@ class Copy:
     def is_held(self) -> bool:
         """Whether a channel that the broker has certainly not closed has received it and does not requeue it."""
         return (
-            self.state in (State.UNACKED, State.SETTLING) and self.holder is not None and not self.holder.may_be_closed
+            self.state in (CopyState.UNACKED, CopyState.SETTLING)
+            and self.holder is not None
+            and not self.holder.may_be_closed
         )
 
     @property
@@ -141,8 +143,8 @@ class Copy:
 
     def make_uncertain(self) -> None:
         """From now on it may be gone, whoever held it."""
-        if self.state != State.FORBIDDEN:
-            self.state, self.holder = State.UNCERTAIN, None
+        if self.state != CopyState.FORBIDDEN:
+            self.state, self.holder = CopyState.UNCERTAIN, None
 
     def make_ambiguous(self) -> None:
         """From now on the queue may hold none, one or several of it."""
@@ -156,18 +158,18 @@ class Copy:
 def mark_arrived(copies: Iterable[Copy]) -> None:
     """The broker has received these publishes."""
     for copy in copies:
-        if copy.state == State.SENT and not copy.queue.kind.may_nack:
-            copy.state = State.READY
+        if copy.state == CopyState.SENT and not copy.queue.kind.may_nack:
+            copy.state = CopyState.READY
 
 
 def mark_confirmed(message: PublishedMessage, now: float) -> None:
     """The broker has confirmed the publish."""
     for copy in message.copies:
-        if copy.state == State.SENT:
-            copy.state = State.READY
+        if copy.state == CopyState.SENT:
+            copy.state = CopyState.READY
         if copy.arrived is None:
             copy.arrived = now
-        is_here = copy.state not in (State.UNCERTAIN, State.FORBIDDEN)
+        is_here = copy.state not in (CopyState.UNCERTAIN, CopyState.FORBIDDEN)
         if is_here and copy.queue.survives_restart and copy.is_persistent:
             copy.is_safe = True
 
@@ -175,32 +177,32 @@ def mark_confirmed(message: PublishedMessage, now: float) -> None:
 def mark_refused(message: PublishedMessage) -> None:
     """The broker has answered the publish with a nack."""
     for copy in message.copies:
-        if copy.state in (State.SENT, State.READY):
-            copy.state = State.UNCERTAIN
+        if copy.state in (CopyState.SENT, CopyState.READY):
+            copy.state = CopyState.UNCERTAIN
 
 
 def mark_maybe_lost(copies: Iterable[Copy]) -> None:
     """The channel that published these has ended, and nobody knows whether the broker has received them."""
     for copy in copies:
-        if copy.state == State.SENT:
-            copy.state = State.UNCERTAIN
+        if copy.state == CopyState.SENT:
+            copy.state = CopyState.UNCERTAIN
 
 
-def mark_settled(copies: Iterable[Copy], channel: Channel) -> None:
+def mark_settled(copies: Iterable[Copy], channel: ObservedChannel) -> None:
     """The broker has received the acknowledgements of these copies."""
     for copy in copies:
-        if copy.state == State.SETTLING and copy.holder is channel:
-            copy.state, copy.holder = State.REMOVED, None
+        if copy.state == CopyState.SETTLING and copy.holder is channel:
+            copy.state, copy.holder = CopyState.REMOVED, None
 
 
-def mark_returned(copies: Iterable[Copy], channel: Channel) -> None:
+def mark_returned(copies: Iterable[Copy], channel: ObservedChannel) -> None:
     """The channel requeues these copies, or has ended."""
     for copy in copies:
         copy.returns_most += 1
-        if copy.state == State.UNACKED and copy.holder is channel:
+        if copy.state == CopyState.UNACKED and copy.holder is channel:
             copy.returns_least += 1
-            copy.state, copy.holder = State.READY if copy.queue.keeps_returned else State.UNCERTAIN, None
+            copy.state, copy.holder = CopyState.READY if copy.queue.keeps_returned else CopyState.UNCERTAIN, None
             copy.queue.has_new_messages = True
-        elif copy.state == State.SETTLING and copy.holder is channel:
-            copy.state, copy.holder = State.UNCERTAIN, None
+        elif copy.state == CopyState.SETTLING and copy.holder is channel:
+            copy.state, copy.holder = CopyState.UNCERTAIN, None
         copy.may_be_redelivered = True

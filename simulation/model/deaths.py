@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .copies import Copy, PromiseBroken, State
+from .copies import Copy, CopyState, PromiseBroken
 
 if TYPE_CHECKING:
     from .queue_model import QueueModel
@@ -34,13 +34,13 @@ class Deaths:
     def on_reject(self, copy: Copy) -> Copy | None:
         """A channel is about to reject the copy. Returns its dead letter, if it can have one."""
         copy.is_rejected = True
-        return self.die(copy, State.SENT) if copy.source is None else None
+        return self.die(copy, CopyState.SENT) if copy.source is None else None
 
     def on_refuse(self, copy: Copy) -> None:
         """The queue has refused the copy because it was full, and nothing else can have refused it."""
         if copy.dead_letter is None and self._queue.kind.dead_letters_refused:
-            self.die(copy, State.READY)
-            copy.state = State.REMOVED
+            self.die(copy, CopyState.READY)
+            copy.state = CopyState.REMOVED
 
     def on_dead_letter(self, copy: Copy, reason: str, is_certain: bool) -> Copy:
         """A client has received the dead letter of this copy from `target`. Returns that dead letter.
@@ -53,13 +53,13 @@ class Deaths:
         is_certain = is_certain and not copy.may_have_died
         if is_certain:
             _check_death(copy)
-        dead_letter = self.die(copy, State.READY)
+        dead_letter = self.die(copy, CopyState.READY)
         assert dead_letter is not None
         if not is_certain:
             dead_letter.make_ambiguous()
             copy.make_uncertain()
-        elif copy.state != State.FORBIDDEN:
-            copy.state, copy.holder = State.REMOVED, None
+        elif copy.state != CopyState.FORBIDDEN:
+            copy.state, copy.holder = CopyState.REMOVED, None
         return dead_letter
 
     def _check_reason(self, copy: Copy, reason: str) -> None:
@@ -101,7 +101,7 @@ class Deaths:
             and self.target.existed_at(copy.message.sent_at)
         ]
 
-    def die(self, copy: Copy, state: State) -> Copy | None:
+    def die(self, copy: Copy, state: CopyState) -> Copy | None:
         """Give the copy a dead letter in `state`; None if the schedule has no queue for it."""
         if self.target is None:
             return None
@@ -113,7 +113,7 @@ class Deaths:
 
     def lives_until(self, copy: Copy) -> float:
         """A time before which the copy cannot have died."""
-        if copy.state == State.UNACKED and copy.is_held:
+        if copy.state == CopyState.UNACKED and copy.is_held:
             return self._queue.clock()
         kind = self._queue.kind
         need_not_expire = (
@@ -142,7 +142,7 @@ class Deaths:
 
 
 def _check_death(copy: Copy) -> None:
-    if copy.state in (State.REMOVED, State.FORBIDDEN):
+    if copy.state in (CopyState.REMOVED, CopyState.FORBIDDEN):
         raise PromiseBroken(f"{copy} died after it was gone")
     if copy.is_held:
         raise PromiseBroken(f"{copy} died while {copy.holder} had it")

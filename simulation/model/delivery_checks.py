@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .copies import Copy, PromiseBroken, State
-from .protocols import Channel, Consumer
+from .copies import Copy, CopyState, PromiseBroken
+from .protocols import ObservedChannel, ObservedConsumer
 
 if TYPE_CHECKING:
     from .queue_model import QueueModel
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXPIRY_SLACK = 0.002
 
 #: The highest `PublishedMessage.order` that a channel has received, by queue, publishing channel and priority.
-Newest = dict[tuple["QueueModel", Channel, int], int]
+Newest = dict[tuple["QueueModel", ObservedChannel, int], int]
 
 
 class DeliveryChecks:
@@ -27,13 +27,13 @@ class DeliveryChecks:
     def __init__(self, queue: QueueModel) -> None:
         self._queue = queue
         #: The consumer that received the last message of a queue with a single active consumer.
-        self._active: Consumer | None = None
+        self._active: ObservedConsumer | None = None
 
     def on_crash(self) -> None:
         """The next process of the queue may choose another single active consumer."""
         self._active = None
 
-    def check(self, copy: Copy, redelivered: bool, consumer: Consumer, newest: Newest) -> None:
+    def check(self, copy: Copy, redelivered: bool, consumer: ObservedConsumer, newest: Newest) -> None:
         """Check a delivery that is certainly of this copy. `newest` is the receiving channel's own record."""
         self._check_copy(copy, redelivered, newest)
         self._check_expiry(copy, consumer.since)
@@ -51,13 +51,13 @@ class DeliveryChecks:
 
     def _check_copy(self, copy: Copy, redelivered: bool, newest: Newest) -> None:
         queue = self._queue
-        if copy.state == State.FORBIDDEN:
+        if copy.state == CopyState.FORBIDDEN:
             raise PromiseBroken(f"{copy} was delivered again after it was gone for good")
         if queue.has_old_deliveries:
             return
         if copy.is_returned_too_often(copy.returns_least):
             raise PromiseBroken(f"{copy} was delivered after it had been returned {copy.returns_least} times")
-        if copy.state == State.REMOVED:
+        if copy.state == CopyState.REMOVED:
             raise PromiseBroken(
                 f"{copy} was delivered again after its {'death' if copy.dead_letter is not None else 'acknowledgement'}"
             )
@@ -86,7 +86,7 @@ class DeliveryChecks:
                 f"{copy} was delivered, though it had expired {late * 1000:.0f} ms before the consumer was requested"
             )
 
-    def _check_active(self, consumer: Consumer) -> None:
+    def _check_active(self, consumer: ObservedConsumer) -> None:
         """Only the single active consumer of a queue that has one receives its messages."""
         queue, active = self._queue, self._active
         if not queue.kind.is_single_active or queue.has_old_deliveries or not consumer.tag:

@@ -16,7 +16,7 @@ class Told(NamedTuple):
     lives: Lives
 
 
-class Numbering:
+class NumberingCheck:
     """What readers could know of each durable queue when the node was last at rest, by the queue's id."""
 
     def __init__(self) -> None:

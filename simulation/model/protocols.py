@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Channel(Protocol):
+class ObservedChannel(Protocol):
     """A client's channel."""
 
     @property
@@ -17,7 +17,7 @@ class Channel(Protocol):
         """Whether it is about to end."""
 
 
-class Consumer(Protocol):
+class ObservedConsumer(Protocol):
     """A client's consumer. A basic.get counts as a consumer without a tag."""
 
     #: Whether `QueueModel.on_consumer_leaving` was called for it.
@@ -26,7 +26,7 @@ class Consumer(Protocol):
     delete_count: int
 
     @property
-    def channel(self) -> Channel: ...
+    def channel(self) -> ObservedChannel: ...
     @property
     def tag(self) -> str: ...
     @property

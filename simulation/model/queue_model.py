@@ -19,10 +19,10 @@ from collections.abc import Callable
 
 from ...actors.channel.queue_links import ATTEMPTS
 from ..queue_kinds import QueueKind
-from .copies import Copy, PromiseBroken, PublishedMessage, State
+from .copies import Copy, CopyState, PromiseBroken, PublishedMessage
 from .deaths import Deaths
 from .delivery_checks import EXPIRY_SLACK, DeliveryChecks, Newest
-from .protocols import Channel, Consumer, Owner
+from .protocols import ObservedChannel, ObservedConsumer, Owner
 
 #: How many returns are allowed for a message that arrived while deliveries were unseen, since they cannot be counted.
 UNKNOWN_RETURNS = 1000
@@ -48,7 +48,7 @@ class QueueModel:
         #: By the number of the message and the name of the queue where it died, "" if it is no dead letter.
         self.copies: dict[tuple[int, str], Copy] = {}
         #: Consumers that the broker has confirmed and that are not about to leave.
-        self.consumers: list[Consumer] = []
+        self.consumers: list[ObservedConsumer] = []
         self.had_consumer = False
         self.has_unseen_deliveries = False
         self.has_unseen_without_ack = False
@@ -59,9 +59,9 @@ class QueueModel:
         #: Whether a message came in, or came back, since the node was last at rest.
         self.has_new_messages = False
         #: Channels whose purge is in flight.
-        self.purging: set[Channel] = set()
+        self.purging: set[ObservedChannel] = set()
         #: Channels whose unbind is in flight.
-        self.unbinding: set[Channel] = set()
+        self.unbinding: set[ObservedChannel] = set()
         self.deletes_in_flight = 0
         self.declares_in_flight = 0
         self.binds_in_flight = 0
@@ -104,7 +104,7 @@ class QueueModel:
 
         `is_certain` if it will certainly be routed here.
         """
-        copy.state = State.SENT if is_certain and not self.may_lose else State.UNCERTAIN
+        copy.state = CopyState.SENT if is_certain and not self.may_lose else CopyState.UNCERTAIN
         copy.may_be_redelivered = self.has_unseen_deliveries
         copy.returns_most = UNKNOWN_RETURNS if self.has_unseen_deliveries else 0
         self.has_new_messages = True
@@ -124,7 +124,13 @@ class QueueModel:
         return self.exists is True and not self.has_unseen_without_ack and not self.purging
 
     def on_delivery(
-        self, channel: Channel, copy: Copy, redelivered: bool, consumer: Consumer, may_be_old: bool, newest: Newest
+        self,
+        channel: ObservedChannel,
+        copy: Copy,
+        redelivered: bool,
+        consumer: ObservedConsumer,
+        may_be_old: bool,
+        newest: Newest,
     ) -> None:
         """A channel receives a copy.
 
@@ -136,14 +142,14 @@ class QueueModel:
         copy.seen += 1
         if copy.arrived is None:
             copy.arrived = self.clock()
-        if copy.state == State.FORBIDDEN:
+        if copy.state == CopyState.FORBIDDEN:
             return
         if self.has_old_deliveries or copy.is_ambiguous:
             copy.make_uncertain()  # it is unknown which process of the queue has sent this delivery
         elif not may_be_old:
-            copy.state, copy.holder = (State.REMOVED, None) if consumer.no_ack else (State.UNACKED, channel)
-        elif copy.state in (State.SENT, State.READY):
-            copy.state = State.REMOVED if consumer.no_ack else State.READY
+            copy.state, copy.holder = (CopyState.REMOVED, None) if consumer.no_ack else (CopyState.UNACKED, channel)
+        elif copy.state in (CopyState.SENT, CopyState.READY):
+            copy.state = CopyState.REMOVED if consumer.no_ack else CopyState.READY
 
     def copy_of(self, number: int) -> Copy:
         """The copy of a message that was published to this queue. Raises PromiseBroken if there is none."""
@@ -165,10 +171,10 @@ class QueueModel:
             )
         return queue.deaths.on_dead_letter(origin, reason, not (self.has_old_deliveries or queue.has_old_deliveries))
 
-    def add_dead_letter(self, copy: Copy, state: State, since: float) -> Copy:
+    def add_dead_letter(self, copy: Copy, state: CopyState, since: float) -> Copy:
         """Add the dead letter of `copy`, which died at `since` or later."""
         if not self.has_kept_since(since):
-            state = State.UNCERTAIN
+            state = CopyState.UNCERTAIN
         added = self.copies[copy.message.number, copy.queue.kind.name] = Copy(copy.message, self, state, copy)
         added.may_be_redelivered = self.has_unseen_deliveries or self._unseen_at >= since
         self.has_new_messages = True
@@ -209,32 +215,32 @@ class QueueModel:
         """From now on the copies that no channel holds may be gone."""
         self._uncertain_at = self.clock()
         for copy in self.copies.values():
-            if copy.state in (State.SENT, State.READY):
-                copy.state = State.UNCERTAIN
+            if copy.state in (CopyState.SENT, CopyState.READY):
+                copy.state = CopyState.UNCERTAIN
 
     def _make_all_uncertain(self) -> None:
         self._uncertain_at = self.clock()
         for copy in self.copies.values():
-            if self.kind.has_dead_letters and copy.state != State.FORBIDDEN:
+            if self.kind.has_dead_letters and copy.state != CopyState.FORBIDDEN:
                 copy.may_have_died = True
                 if copy.dead_letter is not None:
                     copy.dead_letter.make_ambiguous()  # the copy may have gone with the queue before it could die
             copy.make_uncertain()
 
-    def on_purge(self, channel: Channel) -> None:
+    def on_purge(self, channel: ObservedChannel) -> None:
         """A channel purges the queue."""
         self.may_have_leaked = True
         self.purging.add(channel)
         self._make_unheld_uncertain()
 
-    def on_purge_ok(self, channel: Channel) -> None:
+    def on_purge_ok(self, channel: ObservedChannel) -> None:
         self.purging.discard(channel)
         self._make_unheld_uncertain()
 
     def _forbid_all(self) -> None:
         """The queue is gone with all its messages."""
         for copy in self.copies.values():
-            copy.state = State.FORBIDDEN
+            copy.state = CopyState.FORBIDDEN
 
     # -- whether the queue and its binding exist ---
 
@@ -279,14 +285,14 @@ class QueueModel:
             self.exists = True
             self._exists_since = self.clock()
 
-    def on_unbind(self, channel: Channel) -> None:
+    def on_unbind(self, channel: ObservedChannel) -> None:
         """A channel unbinds the queue."""
         self.is_bound = None
         self.unbinding.add(channel)
         self.unbind_count += 1
         for copy in self.copies.values():
-            if copy.state == State.SENT and copy.message.by_exchange:
-                copy.state = State.UNCERTAIN  # the broker may route it after the unbind
+            if copy.state == CopyState.SENT and copy.message.by_exchange:
+                copy.state = CopyState.UNCERTAIN  # the broker may route it after the unbind
 
     def on_delete(self) -> list[Copy]:
         """A channel deletes the queue. Returns what `on_delete_ok` needs."""
@@ -305,7 +311,7 @@ class QueueModel:
         Others may be in flight: those whose publish nothing proves yet, and those of transactions that are not
         committed, which are FORBIDDEN until then.
         """
-        in_flight = (State.SENT, State.UNCERTAIN, State.FORBIDDEN)
+        in_flight = (CopyState.SENT, CopyState.UNCERTAIN, CopyState.FORBIDDEN)
         return [copy for copy in self.copies.values() if copy.state not in in_flight]
 
     def on_delete_ok(self, deleted: list[Copy]) -> None:
@@ -314,14 +320,14 @@ class QueueModel:
         self.delete_count += 1
         self._make_all_uncertain()
         for copy in deleted:
-            copy.state = State.FORBIDDEN
+            copy.state = CopyState.FORBIDDEN
         is_open = self.deletes_in_flight or self.declares_in_flight or self.was_declared_during_delete
         self.exists = None if is_open else False
         # A bind in flight, which may wait for the disk, binds the queue that is declared under this name next.
         self.is_bound = None if self.exists is None or self.binds_in_flight else False
         self.was_declared_during_delete &= self.deletes_in_flight > 0
 
-    def on_consumer_leaving(self, consumer: Consumer) -> None:
+    def on_consumer_leaving(self, consumer: ObservedConsumer) -> None:
         """A consumer is about to leave, or has left. Only the first call counts."""
         is_known = consumer in self.consumers
         if is_known:
@@ -372,7 +378,7 @@ class QueueModel:
         for copy in self.copies.values():
             copy.make_uncertain()
         for copy in gone:
-            copy.state = State.FORBIDDEN
+            copy.state = CopyState.FORBIDDEN
 
     # -- crashes and rest ---
 
@@ -394,11 +400,11 @@ class QueueModel:
             copy.returns_least = copy.returns_kept
             may_have_died = (
                 self.kind.has_dead_letters
-                and copy.state != State.FORBIDDEN
+                and copy.state != CopyState.FORBIDDEN
                 and (copy.dead_letter is not None or self.deaths.may_have_died(copy))
             )
-            if copy.state in (State.READY, State.UNACKED) and copy.is_safe and keeps_all and not may_have_died:
-                copy.state, copy.holder = State.READY, None
+            if copy.state in (CopyState.READY, CopyState.UNACKED) and copy.is_safe and keeps_all and not may_have_died:
+                copy.state, copy.holder = CopyState.READY, None
             else:
                 copy.make_uncertain()
             if may_have_died:
@@ -423,7 +429,7 @@ class QueueModel:
         self.on_crash(True)
         for copy in self.copies.values():
             if not copy.is_persistent:
-                copy.state = State.FORBIDDEN
+                copy.state = CopyState.FORBIDDEN
         self.has_old_deliveries = False
         self._came_up()
 
@@ -446,25 +452,25 @@ class QueueModel:
             self._decide_end(*self._expected_end)
         for copy in self.copies.values():
             if (
-                copy.state == State.READY
+                copy.state == CopyState.READY
                 and self.deaths.target is not None
                 and self.kind.ttl is not None
                 and copy.arrived is not None
                 and now > copy.arrived + self.kind.ttl + EXPIRY_SLACK
             ):
-                self.deaths.die(copy, State.READY)
-                copy.state = State.FORBIDDEN
+                self.deaths.die(copy, CopyState.READY)
+                copy.state = CopyState.FORBIDDEN
             copy.returns_kept = copy.returns_least
             if (
-                copy.state == State.READY
+                copy.state == CopyState.READY
                 and self.deaths.target is not None
                 and copy.is_returned_too_often(copy.returns_least)
             ):
-                self.deaths.die(copy, State.READY)
-                copy.state = State.FORBIDDEN
-            if copy.state == State.REMOVED:
-                copy.state = State.FORBIDDEN
-            elif copy.state in (State.READY, State.UNACKED):
+                self.deaths.die(copy, CopyState.READY)
+                copy.state = CopyState.FORBIDDEN
+            if copy.state == CopyState.REMOVED:
+                copy.state = CopyState.FORBIDDEN
+            elif copy.state in (CopyState.READY, CopyState.UNACKED):
                 if copy.arrived is None:
                     copy.arrived = now
                 if self.survives_restart and copy.is_persistent:
@@ -490,7 +496,7 @@ class QueueModel:
         if self.deletes_in_flight:
             return []  # the channel ended before the answer, so nobody knows whether the queue was deleted
         return [
-            copy for copy in self.copies.values() if copy.state == State.READY and not self.deaths.may_be_gone(copy)
+            copy for copy in self.copies.values() if copy.state == CopyState.READY and not self.deaths.may_be_gone(copy)
         ]
 
 

@@ -19,7 +19,7 @@ from warren import Broker
 from warren.actors.queue.process import Queue
 from warren.cli.main import main
 from warren.cli.node_command import GENERAL_NAMES, Call
-from warren.runtime.long_turn import LongTurn
+from warren.runtime.long_turn import LongTurnRecord
 
 WARREN = Path(sys.executable).with_name("warren")
 
@@ -417,7 +417,7 @@ def test_status(broker, run):
 
 
 def test_status_shows_the_longest_turns(broker, run):
-    turn = LongTurn(0.125, "queue 'orders' in vhost '/' (Queue-7)", "publish", 1e12)
+    turn = LongTurnRecord(0.125, "queue 'orders' in vhost '/' (Queue-7)", "publish", 1e12)
     broker._running._base.watchdog.longest.insert(0, turn)
     assert run("status") == 0
     assert " * 125.0 ms: queue 'orders' in vhost '/' (Queue-7), publish" in run.out

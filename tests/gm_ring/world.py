@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from warren.gm_ring.frames import Attach, Fenced, Frame, Instruction, Numbers, Progress, Pubs
+from warren.gm_ring.frames import Attach, Fenced, Frame, Instruction, Numbers, Pubs, StreamProgress
 from warren.gm_ring.ring import Completed, RingMember
 from warren.gm_ring.view import Member, Stream, View
 
@@ -329,7 +329,7 @@ def shown(frame: Frame) -> str:
         return f"{frame.stream}{frame.first}: {bodies or 'nothing'}, done {frame.done}"
     if isinstance(frame, Numbers):
         return f"{frame.stream}received {frame.received}, stored {frame.stored}"
-    if isinstance(frame, Progress):
+    if isinstance(frame, StreamProgress):
         return f"{frame.stream}has received {frame.received}, stored {frame.stored}"
     if isinstance(frame, Attach):
         has = ", ".join(

@@ -20,7 +20,7 @@ from warren.mirror.backing.mirrored_queue import SKIPPED
 from warren.mirror.backing.mirrored_stream import mirrored
 from warren.mirror.safety import Safety
 from warren.mirror.sync import sync_source
-from warren.mirror.sync.sync_source import CHUNK_BYTES, Chunk, read_chunk
+from warren.mirror.sync.sync_source import CHUNK_BYTES, SyncChunk, read_chunk
 from warren.mirror.sync.sync_target import END, KEPT_BYTES, SyncTarget
 from warren.store.messages.message import Origin
 from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
@@ -66,7 +66,7 @@ class Copy:
         #: The stream in flight, and up to two chunks in flight, each with the position up to which the stream must
         #: arrive before it.
         self.stream: deque = deque()
-        self.chunks: deque[tuple[Chunk, int]] = deque()
+        self.chunks: deque[tuple[SyncChunk, int]] = deque()
         #: Whether the link was cut, so that the stream in flight arrives again after the chunk.
         self.was_cut = False
 
@@ -240,8 +240,8 @@ def test_what_has_left_while_bodies_were_read_is_in_no_chunk():
 
 
 def test_a_chunk_of_an_empty_queue_is_the_last_one():
-    assert run(read_chunk(new_queue(0).inner, None, 0, lambda: 3)) == Chunk(3, END, [])
-    assert run(read_chunk(new_queue(2).inner, None, 0, lambda: 3)) == Chunk(3, END, [])
+    assert run(read_chunk(new_queue(0).inner, None, 0, lambda: 3)) == SyncChunk(3, END, [])
+    assert run(read_chunk(new_queue(2).inner, None, 0, lambda: 3)) == SyncChunk(3, END, [])
 
 
 def test_what_is_safe_in_several_pieces_counts_as_a_whole():

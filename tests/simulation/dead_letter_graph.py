@@ -16,7 +16,7 @@ from warren.amqp.fields import table_from, table_to_dict
 from warren.amqp.method import Method
 from warren.amqp.properties import Properties, decode_properties
 from warren.simulation.clients.peer import SimContent
-from warren.simulation.programs import Connection, Program
+from warren.simulation.programs import Program, ProgramConnection
 from warren.simulation.service import Sim
 
 #: A rejecting consumer acknowledges a message that it has rejected so often; otherwise a cycle would go on for ever.
@@ -122,10 +122,10 @@ class Source(Program):
         self.is_ready = False
         super().__init__(sim, "source", next(iter(graph)), 0)
 
-    def on_declared(self, connection: Connection) -> None:
+    def on_declared(self, connection: ProgramConnection) -> None:
         connection.send(1, methods.ConfirmSelect())
 
-    def on_method(self, connection: Connection, method: Method, content: SimContent | None) -> None:
+    def on_method(self, connection: ProgramConnection, method: Method, content: SimContent | None) -> None:
         if isinstance(method, methods.ChannelOpenOk):
             for queue in self._graph.values():
                 arguments = table_from(queue.arguments)
@@ -145,7 +145,7 @@ class Source(Program):
         else:
             super().on_method(connection, method, content)
 
-    def on_lost(self, connection: Connection) -> None:
+    def on_lost(self, connection: ProgramConnection) -> None:
         if connection is self.connection:
             self.is_ready = False
         super().on_lost(connection)
@@ -174,7 +174,7 @@ class Rejecter(Program):
         self.taken: dict[int, Found] = {}
         super().__init__(sim, f"rejecter-{queue.name}", queue.name, 0)
 
-    def on_method(self, connection: Connection, method: Method, content: SimContent | None) -> None:
+    def on_method(self, connection: ProgramConnection, method: Method, content: SimContent | None) -> None:
         if isinstance(method, methods.ChannelOpenOk):
             connection.send(1, methods.BasicQos(prefetch_count=self._prefetch))
             connection.send(1, methods.BasicConsume(queue=self.queue, consumer_tag=self.name))
@@ -200,7 +200,7 @@ class Reader(Program):
         self.found: dict[str, list[Found]] = {name: [] for name in graph}
         super().__init__(sim, "reader", self._left[0], 0)
 
-    def on_method(self, connection: Connection, method: Method, content: SimContent | None) -> None:
+    def on_method(self, connection: ProgramConnection, method: Method, content: SimContent | None) -> None:
         if isinstance(method, methods.BasicGetOk):
             assert content is not None
             self.found[self._left[0]].append(found_in(content))

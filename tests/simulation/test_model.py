@@ -10,9 +10,9 @@ import pytest
 from warren.actors.channel.queue_links import ATTEMPTS
 from warren.simulation.clients.consuming import SimConsumer
 from warren.simulation.model.copies import (
+    CopyState,
     PromiseBroken,
     PublishedMessage,
-    State,
     mark_arrived,
     mark_confirmed,
     mark_returned,
@@ -69,7 +69,7 @@ def test_a_message_that_was_returned_is_not_expected_in_a_queue_that_was_about_t
     claims.exists = target.exists = True
     message = PublishedMessage(1, channel, 1, True, 0, 20, 1.0)
     copy = claims.on_publish(message, False)
-    copy.state = State.FORBIDDEN
+    copy.state = CopyState.FORBIDDEN
     mark_confirmed(message, 1.0)
     assert claims.deaths.unseen() == []
 
@@ -284,7 +284,7 @@ def test_the_dead_letter_of_a_message_held_at_the_rest_and_rejected_later_is_not
     dead_letters.on_rest()
     clock.now = 2.0
     dead_letter = claims.deaths.on_reject(copy)
-    copy.state = State.SETTLING
+    copy.state = CopyState.SETTLING
     mark_settled([copy], channel)
     mark_arrived([dead_letter])
     assert dead_letters.missing() == [dead_letter]
@@ -451,7 +451,7 @@ def test_what_is_committed_while_its_queue_ends_may_be_in_the_next_queue_and_wha
     gone = queue.on_publish(arrived, True)
     mark_arrived([gone])
     copy = queue.on_publish(in_transaction, True)
-    copy.state = State.FORBIDDEN
+    copy.state = CopyState.FORBIDDEN
     if end == "delete":
         deleted = queue.on_delete()
     else:
@@ -461,4 +461,4 @@ def test_what_is_committed_while_its_queue_ends_may_be_in_the_next_queue_and_wha
         queue.on_delete_ok(deleted)
     else:
         queue.on_owner_left()
-    assert (gone.state, copy.state) == (State.FORBIDDEN, State.UNCERTAIN)
+    assert (gone.state, copy.state) == (CopyState.FORBIDDEN, CopyState.UNCERTAIN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warren.runtime.sim.choosing import SeedChooser
-from warren.simulation.outcome import Outcome
+from warren.simulation.outcome import ScheduleOutcome
 from warren.simulation.plan import draw_plan
 from warren.simulation.shrinking import shrink
 
@@ -17,7 +17,7 @@ def test_no_plan_is_run_twice_in_one_order():
     def fails_with_two_publishes(seed, plan, chooser):
         tried.append((str(plan), None if chooser else seed))
         fails = sum(action.what == "publish" for action in plan.actions) >= 2
-        return Outcome(plan, None if chooser else seed, "it broke" if fails else None, "", 0)
+        return ScheduleOutcome(plan, None if chooser else seed, "it broke" if fails else None, "", 0)
 
     short = shrink(fails_with_two_publishes(1, plan, None), fails_with_two_publishes)
     assert [action.what for action in short.plan.actions] == ["publish"] * 2

@@ -42,7 +42,7 @@ CACHES: list[Any] = [
 #: Classes of which a bounded number is kept: the longest turns of the loop, its spare lanes, the threads for blocking
 #: calls, and an owner of a lane for each name of a group, from the first time on that processes of the group wait.
 BOUNDED = (
-    "warren.runtime.long_turn.LongTurn",
+    "warren.runtime.long_turn.LongTurnRecord",
     "warren.runtime.system.cell.Lane",
     "warren.runtime.loop.lanes._Group",
     "warren.runtime.loop.blocking._Worker",

@@ -19,7 +19,7 @@ from warren.amqp import methods as m
 from warren.amqp.properties import Properties, encode_properties
 from warren.simulation import bodies
 from warren.simulation.bodies import Key
-from warren.simulation.cluster.ledger import Copy, Ledger, Violation
+from warren.simulation.cluster.ledger import Ledger, LedgerCopy, Violation
 from warren.tests.behaviour.wire import Channel, Client, Event, Refused
 
 from ..nodes import Nodes
@@ -211,7 +211,7 @@ class Line:
         self.reader = consumer.ledger.reader(f"{consumer.name} on {node}")
         self.ledger = consumer.ledger
         self.name = f"{consumer.name} on {node}"
-        self.held: dict[int, Copy] = {}
+        self.held: dict[int, LedgerCopy] = {}
         self.again_at = 0.0
         self.tag = ""
         self.channel = client.channel()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from warren.amqp import methods as m
-from warren.simulation.cluster.ledger import Copy, Ledger, Violation
+from warren.simulation.cluster.ledger import Ledger, LedgerCopy, Violation
 from warren.tests.behaviour.wire import Channel, Client, Refused
 
 from ..nodes import LOOK_SECONDS, READY_SECONDS, Nodes, Waited, wait_for
@@ -196,8 +196,8 @@ class Rounds:
         drained = {}
         for number, queue in enumerate(self.queues):
             node = self.nodes.names[(number + self.chooser.randrange(len(self.nodes))) % len(self.nodes)]
-            taken: list[Copy] = []
-            again: set[Copy] = set()
+            taken: list[LedgerCopy] = []
+            again: set[LedgerCopy] = set()
             self._repeat(lambda: self._drain(queue, node, taken, again))  # noqa: B023
             drained[queue] = taken
         self.ledger.check_drained(drained)
@@ -219,7 +219,7 @@ class Rounds:
                 self.ledger.note(f"the check begins again: {type(error).__name__} {error}")
                 self.wait_whole()
 
-    def _drain(self, queue: str, node: str, taken: list[Copy], again: set[Copy]) -> None:
+    def _drain(self, queue: str, node: str, taken: list[LedgerCopy], again: set[LedgerCopy]) -> None:
         """Take all messages out of the queue and ack them.
 
         The queue may fail over meanwhile, or the node may close the connection. Acks that were sent may be lost then,

@@ -7,7 +7,7 @@ import pytest
 from warren.simulation import bodies
 from warren.simulation.bodies import Key
 from warren.simulation.cluster import ledger as ledgers
-from warren.simulation.cluster.ledger import Copy, Ledger, Reader, Violation
+from warren.simulation.cluster.ledger import Ledger, LedgerCopy, Reader, Violation
 
 
 class Story:
@@ -27,7 +27,9 @@ class Story:
             if confirm:
                 self.ledger.answered(self.key(number), True)
 
-    def deliver(self, number: int, redelivered: bool = False, reader: Reader | None = None, queue: str = "q") -> Copy:
+    def deliver(
+        self, number: int, redelivered: bool = False, reader: Reader | None = None, queue: str = "q"
+    ) -> LedgerCopy:
         key = self.key(number)
         correlation_id = f"{key.publisher}.{key.number}"
         return (reader or self.reader).delivered(queue, bodies.body(key, 20), correlation_id, redelivered)

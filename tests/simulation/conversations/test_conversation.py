@@ -11,12 +11,12 @@ from warren.cli.programs.simulate import simulate as command
 from warren.simulation.conversations.conversation import (
     Conversation,
     ConversationError,
-    Crash,
-    Hold,
-    HoldCalls,
+    CrashCommand,
+    HoldCallsCommand,
+    HoldCommand,
     ProcessName,
-    Release,
-    Wait,
+    ReleaseCommand,
+    WaitCommand,
     parse_conversation,
 )
 from warren.simulation.conversations.playing import ConversationBroken, Player
@@ -66,14 +66,14 @@ def test_commands_are_read():
     conversation = parse_conversation(text)
     assert isinstance(conversation, Conversation)
     assert conversation.steps[0].commands == (
-        Hold("durable", ProcessName("queue", "orders"), ProcessName("journal")),
-        HoldCalls(ProcessName("store", "persistent")),
-        Crash(ProcessName("channel", "bob/1")),
-        Crash(ProcessName("queue", "orders"), "at", "delete"),
-        Crash(ProcessName("queue"), "after", "publish"),
-        Release("durable"),
-        Release(),
-        Wait(0.02),
+        HoldCommand("durable", ProcessName("queue", "orders"), ProcessName("journal")),
+        HoldCallsCommand(ProcessName("store", "persistent")),
+        CrashCommand(ProcessName("channel", "bob/1")),
+        CrashCommand(ProcessName("queue", "orders"), "at", "delete"),
+        CrashCommand(ProcessName("queue"), "after", "publish"),
+        ReleaseCommand("durable"),
+        ReleaseCommand(),
+        WaitCommand(0.02),
     )
 
 

@@ -1,4 +1,4 @@
-"""`Admission`: which learners the master of a ring counts as members, and when it proposes that one join (CL-75).
+"""`LearnerAdmission`: which learners a ring's master counts as members, and when it proposes that one join (CL-75).
 
 A learner that has everything is counted first: publishes are confirmed only when it has them, too. When it has whatever
 was confirmed before, the master proposes that the log admit it. It stays counted until a change of the row shows the
@@ -34,7 +34,7 @@ BARRED_MOST = 600.0
 _NONE_BARRED: Mapping[str, tuple[float, int]] = {}
 
 
-class Admission:
+class LearnerAdmission:
     """Belongs to the replica `replica`, which may be or become the master."""
 
     __slots__ = ("_barred", "_mirrored", "_replica", "_taken_told", "following", "proposed")
