@@ -437,8 +437,7 @@ class QueueModel:
         """The node is at rest and its disk takes writes: everything that was to be written is written."""
         now = self.clock()
         # Until now deliveries could be lost or unseen. That matters for dead letters: their messages may have died
-        # since, and the dead letters were delivered to a consumer that was about to leave, or came while this queue's
-        # process was down.
+        # since, and the dead letters went to a consumer that was about to leave, or came while this queue was down.
         if self.may_lose:
             self._uncertain_at = now
         if self.has_unseen_deliveries:
@@ -450,10 +449,11 @@ class QueueModel:
         self.unbinding = {channel for channel in self.unbinding if not channel.is_leaving}
         if self._expected_end is not None:
             self._decide_end(*self._expected_end)
+        has_target = self.deaths.target is not None
         for copy in self.copies.values():
             if (
                 copy.state == CopyState.READY
-                and self.deaths.target is not None
+                and has_target
                 and self.kind.ttl is not None
                 and copy.arrived is not None
                 and now > copy.arrived + self.kind.ttl + EXPIRY_SLACK
@@ -461,11 +461,7 @@ class QueueModel:
                 self.deaths.die(copy, CopyState.READY)
                 copy.state = CopyState.FORBIDDEN
             copy.returns_kept = copy.returns_least
-            if (
-                copy.state == CopyState.READY
-                and self.deaths.target is not None
-                and copy.is_returned_too_often(copy.returns_least)
-            ):
+            if copy.state == CopyState.READY and has_target and copy.is_returned_too_often(copy.returns_least):
                 self.deaths.die(copy, CopyState.READY)
                 copy.state = CopyState.FORBIDDEN
             if copy.state == CopyState.REMOVED:
