@@ -39,7 +39,7 @@ from .runtime.system.address import LoopAddress
 from .settings import Settings
 from .store.data_dir.data_dir import DataDirError, claim
 from .store.data_dir.file_limits import REAL_FILES, FileLimits
-from .store.disk.progress import NO_PROGRESS, Progress
+from .store.disk.progress import NO_PROGRESS, RecoveryProgress
 from .store.disk.real_disk import RealDisk
 
 log = logging.getLogger("warren.node")
@@ -113,10 +113,10 @@ class AppWasStopped(StartInterrupted):
     """The run was ended before the node was ready, and another one is to begin whose app is stopped."""
 
 
-class _ProgressWhileRunning(Progress):
+class _ProgressWhileRunning(RecoveryProgress):
     """Passes progress on, and ends the recovery in other threads when the node has ended meanwhile."""
 
-    def __init__(self, base: LoopBase, progress: Progress):
+    def __init__(self, base: LoopBase, progress: RecoveryProgress):
         self._base = base
         self._progress = progress
 
@@ -159,7 +159,7 @@ class RunningNode:
         settings: Settings,
         thread: bool = True,
         extensions: Extensions = NO_EXTENSIONS,
-        progress: Progress = NO_PROGRESS,
+        progress: RecoveryProgress = NO_PROGRESS,
         on_begin: Callable[[RunningNode], None] = lambda node: None,
         limits: FileLimits = REAL_FILES,
         is_founder: bool = False,

@@ -32,7 +32,7 @@ from .settings import Settings
 from .settings.limits import shown_size
 from .settings.management_urls import management_urls
 from .store.data_dir.file_limits import REAL_FILES, FileLimits
-from .store.disk.progress import NO_PROGRESS, Progress
+from .store.disk.progress import NO_PROGRESS, RecoveryProgress
 from .version import __version__
 
 log = logging.getLogger("warren.server")
@@ -58,7 +58,7 @@ class ServerDied(Exception):
 def serve(
     settings: Settings,
     on_ready: Callable[[str], None],
-    progress: Progress = NO_PROGRESS,
+    progress: RecoveryProgress = NO_PROGRESS,
     limits: FileLimits = REAL_FILES,
     is_founder: bool = False,
 ) -> None:
@@ -86,7 +86,7 @@ def serve(
 def _serve_once(
     settings: Settings,
     on_ready: Callable[[str], None],
-    progress: Progress,
+    progress: RecoveryProgress,
     limits: FileLimits,
     is_founder: bool,
     app_stopped: bool,

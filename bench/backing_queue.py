@@ -19,7 +19,7 @@ from ..store.disk.real_disk import RealDisk
 from ..store.index.queue_index import QueueIndex
 from ..store.journal.journal_engine import JournalEngine
 from ..store.journal.log_writer import LogWriter
-from ..store.messages.message import Delivery, Origin
+from ..store.messages.message import FetchedMessages, Origin
 from ..store.queue.backing_queue import BackingQueue
 from ..store.queue.levels.priority_queue import PriorityQueue
 from ..store.queue.memory_queue import MemoryQueue
@@ -133,7 +133,7 @@ class DurableQueue:
         queue.durable(position, self.persistent.durable)
         return sum(last - first + 1 for first, last in queue.drain_confirmed())
 
-    def fetch(self, count: int) -> list[Delivery]:
+    def fetch(self, count: int) -> list[FetchedMessages]:
         """Up to `count` messages; what is on the disk is read first."""
         while not self.queue.available(1) and (load := self.queue.prepare()) is not None:
             self.send()

@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from ..actors.control import place
-from ..actors.control.frames import FRAME_MAX, PROTOCOL, FrameBuffer, FrameError, frame
+from ..actors.control.frames import FRAME_MAX, PROTOCOL, ControlFrameError, FrameBuffer, frame
 from ..actors.control.proof import CHALLENGE_BYTES, SecretError, is_proof, proof, read_secret
 from .failure import (
     EX_CONFIG,
@@ -326,7 +326,7 @@ class NodeClient:
                 f" {round(self._timeout * 1000)}",
                 EX_TEMPFAIL,
             ) from None
-        except FrameError as error:
+        except ControlFrameError as error:
             raise Unreachable(self.target, f"something else than a node of warren answers there: {error}") from None
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..actors.queue.replica_state import ReplicaState
     from ..routing.arguments.queue_settings import QueueSettings
     from ..runtime.coroutines import Slices
-    from ..store.messages.message import Delivery
+    from ..store.messages.message import FetchedMessages
     from .backing.mirrored_queue import MirroredQueue
 
 
@@ -72,7 +72,7 @@ class Mirror(Role):
 
     def cancel(self, channel_id: str, tag: str) -> None: ...
 
-    def get(self, record: ChannelRecord | None) -> Steps[tuple[Delivery | None, int]]:
+    def get(self, record: ChannelRecord | None) -> Steps[tuple[FetchedMessages | None, int]]:
         self._refuse()
 
     def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None: ...

@@ -45,7 +45,7 @@ SLOW_DROP_SECONDS = 3.0
 CLOSE_WAIT_MAX = 30.0
 
 
-class Ending(Protocol):
+class EndingConnection(Protocol):
     """The connection that ends, as `Closing` sees it."""
 
     name: str
@@ -84,7 +84,7 @@ class Ending(Protocol):
 class Closing:
     """Ends one connection, once."""
 
-    def __init__(self, connection: Ending) -> None:
+    def __init__(self, connection: EndingConnection) -> None:
         self.connection = connection
         #: Whether the connection has stopped reading for good. Then it does not notice that the client has gone.
         self.ignores_input = False

@@ -75,7 +75,7 @@ class Negotiated:
         return bool(capabilities[1].get(name) == ("t", True))
 
 
-class Step(NamedTuple):
+class HandshakeStep(NamedTuple):
     """The connection's next state, and the method to send on channel 0; None is no method."""
 
     state: str
@@ -159,7 +159,7 @@ class Handshake:
 
     # -- methods ---
 
-    def handle(self, state: str, method: Method) -> Step:
+    def handle(self, state: str, method: Method) -> HandshakeStep:
         """The step for a method on channel 0 in `state`. AmqpError for a method that is not allowed or fails."""
         check_method(state, method)
         if isinstance(method, methods.ConnectionStartOk):
@@ -172,15 +172,15 @@ class Handshake:
         assert isinstance(method, methods.ConnectionOpen)
         return self._open(method)
 
-    def _start_ok(self, method: methods.ConnectionStartOk) -> Step:
+    def _start_ok(self, method: methods.ConnectionStartOk) -> HandshakeStep:
         self._negotiated.client_properties = method.client_properties
         self._negotiated.mechanism = method.mechanism
         return self._log_in(sasl.begin(method.mechanism, method.response, self._mechanisms, self._certified))
 
-    def _log_in(self, answer: sasl.Answer) -> Step:
+    def _log_in(self, answer: sasl.Answer) -> HandshakeStep:
         if isinstance(answer, sasl.Challenge):
             self._proceed = answer.proceed
-            return Step(SECURING, methods.ConnectionSecure(answer.text))
+            return HandshakeStep(SECURING, methods.ConnectionSecure(answer.text))
         settings = self._settings
         refusal = sasl.verify(answer, self._context.definitions, settings, self._peer_host)
         self._report_login(answer.user, refusal)
@@ -192,9 +192,11 @@ class Handshake:
                 "For details see the broker logfile.",
             )
         self._negotiated.user = answer.user
-        return Step(TUNING, methods.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat))
+        return HandshakeStep(
+            TUNING, methods.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat)
+        )
 
-    def _tune_ok(self, method: methods.ConnectionTuneOk) -> Step:
+    def _tune_ok(self, method: methods.ConnectionTuneOk) -> HandshakeStep:
         """Take over the client's values if they are within the server's limits (AB-20, AB-21)."""
         if 0 < method.frame_max < FRAME_MIN_SIZE:
             raise _refused(
@@ -205,9 +207,9 @@ class Handshake:
         self._negotiated.frame_max = method.frame_max
         self._negotiated.channel_max = method.channel_max
         self._negotiated.heartbeat = method.heartbeat
-        return Step(OPENING)
+        return HandshakeStep(OPENING)
 
-    def _open(self, method: methods.ConnectionOpen) -> Step:
+    def _open(self, method: methods.ConnectionOpen) -> HandshakeStep:
         ids = methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID
         routing, vhost = self._context.routing, method.virtual_host
         if self._is_refused:
@@ -231,7 +233,7 @@ class Handshake:
             text = f"access to vhost '{vhost}' refused for user '{user}': vhost '{vhost}' is down"
             raise AmqpError(541, text, *ids)
         self._negotiated.vhost = vhost
-        return Step(RUNNING, methods.ConnectionOpenOk(""))
+        return HandshakeStep(RUNNING, methods.ConnectionOpenOk(""))
 
 
 def _check_limit(name: str, value: int, limit: int) -> None:

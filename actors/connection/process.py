@@ -44,7 +44,7 @@ from ...runtime.turn_work import END_OF_TURN
 from ...seams import seam
 from ..context.lease import FOREVER
 from ..context.node_context import NodeContext
-from ..context.sessions import Session
+from ..context.sessions import ClientSession
 from ..context.starting import ToNewConnection
 from ..contracts.channel import DeliveryNotice, to_channel, to_deliverer
 from ..contracts.connection import SocketAddress
@@ -484,7 +484,9 @@ class Connection(Process):
         self.send(self.context.alarms, to_alarms.register(self.myAddress, True))
         self.send(self.context.metadata, to_metadata.connection_opened(self.connection_id))
         user, vhost = self.negotiated.user, self.negotiated.vhost
-        self.context.sessions.enter(Session(self.connection_id, self.myAddress, user, vhost, self.channels.by_number))
+        self.context.sessions.enter(
+            ClientSession(self.connection_id, self.myAddress, user, vhost, self.channels.by_number)
+        )
         self.context.activity.enter(self.connection_id, "connection", self)
         self.is_counted = True
         self.context.counts.connection_created += 1

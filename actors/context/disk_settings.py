@@ -10,7 +10,7 @@ from ...runtime.contract import Address
 from ...runtime.credit import STORE_PAIR, Pair
 from ...store.bodies import store_engine
 from ...store.disk.disk import Disk
-from ...store.disk.progress import NO_PROGRESS, Progress
+from ...store.disk.progress import NO_PROGRESS, RecoveryProgress
 from ...store.journal import journal_engine
 from ..statistics.histograms import NodeHistograms
 
@@ -70,5 +70,5 @@ class StoreSettings:
     references: Callable[[], Iterable[Sequence[bytes]]] = no_references
     file_limit: int = store_engine.FILE_LIMIT
     boot_id: str | None = None
-    progress: Progress = NO_PROGRESS
+    progress: RecoveryProgress = NO_PROGRESS
     credit: Pair = STORE_PAIR

@@ -12,7 +12,7 @@ from ...runtime.contract import Address
 from ...settings import Settings
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ...store.disk.disk import Disk
-from ...store.disk.progress import NO_PROGRESS, Progress
+from ...store.disk.progress import NO_PROGRESS, RecoveryProgress
 from ...store.disk.real_disk import RealDisk
 from ..statistics.activity import Activity
 from ..statistics.counts import NodeCounts
@@ -53,7 +53,7 @@ class NodeContext:
     #: Names this run of the machine, which a store uses to notice a power failure; None means that the system is asked.
     boot_id: str | None = None
     #: Is notified how far the recovery of a data directory is.
-    progress: Progress = NO_PROGRESS
+    progress: RecoveryProgress = NO_PROGRESS
     #: The sizes at which files of the store are full, so that the store begins new ones.
     limits: FileLimits = REAL_FILES
     #: What operators have set: users, permissions, policies. Metadata alone changes it.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class ClientSession:
     """One open connection."""
 
     connection_id: str
@@ -35,11 +35,11 @@ class Sessions:
     __slots__ = ("_by_id", "_by_user", "_by_vhost")
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Session] = {}
-        self._by_user: dict[str, dict[str, Session]] = {}
-        self._by_vhost: dict[str, dict[str, Session]] = {}
+        self._by_id: dict[str, ClientSession] = {}
+        self._by_user: dict[str, dict[str, ClientSession]] = {}
+        self._by_vhost: dict[str, dict[str, ClientSession]] = {}
 
-    def enter(self, session: Session) -> None:
+    def enter(self, session: ClientSession) -> None:
         self._by_id[session.connection_id] = session
         self._by_user.setdefault(session.user, {})[session.connection_id] = session
         self._by_vhost.setdefault(session.vhost, {})[session.connection_id] = session
@@ -53,7 +53,7 @@ class Sessions:
                 if not index[key]:
                     del index[key]
 
-    def of_user(self, user: str) -> Iterable[Session]:
+    def of_user(self, user: str) -> Iterable[ClientSession]:
         return self._by_user.get(user, {}).values()
 
     def count(self) -> int:

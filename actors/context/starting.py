@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ...settings import Settings
     from ...store.data_dir.file_limits import FileLimits
     from ...store.disk.disk import Disk
-    from ...store.disk.progress import Progress
+    from ...store.disk.progress import RecoveryProgress
     from ..contracts.channel import ChannelConfig
     from ..contracts.connection import SocketAddress
     from ..contracts.disk import FoundJournal
@@ -216,7 +216,7 @@ class ToNewNode(ToNode):
         extensions: Extensions = NO_EXTENSIONS,
         open_disk: Callable[[str], Disk] = RealDisk,
         boot_id: str | None = None,
-        progress: Progress = NO_PROGRESS,
+        progress: RecoveryProgress = NO_PROGRESS,
         limits: FileLimits = REAL_FILES,
         clustering: Clustering | None = None,
         app_stopped: bool = False,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address
     from ...store.disk.disk import Disk
     from ...store.messages.lives import Numbering
-    from ...store.messages.message import Delivery, Origin, Origins, QueuedMessage
+    from ...store.messages.message import FetchedMessages, Origin, Origins, QueuedMessage
     from ...store.messages.message_ids import StoredSpan
     from .channel import ConfirmRange, Outcome, ToChannel
     from .disk import ToJournal, ToMessageStore
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     #: The answer to a get: the message, as a run of one, or None if there is none; and how many ready messages are
     #: left.
-    Got = tuple[Delivery | None, int]
+    Got = tuple[FetchedMessages | None, int]
 
     #: Messages whose bodies a recovering queue needs from the persistent store, by level (the number that a queue, or
     #: one of its priorities, has in the journal).

@@ -44,7 +44,7 @@ _ARRAYS = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
 _NOT_DIVIDED = 0xC0
 
 
-class FrameError(Exception):
+class ControlFrameError(Exception):
     """The peer sent something that is no frame of this protocol."""
 
 
@@ -61,18 +61,18 @@ def pack(message: Mapping[str, Any]) -> bytes:
 
 
 def unpack(body: bytes) -> dict[str, Any]:
-    """The message in the body of a frame. Raises FrameError."""
+    """The message in the body of a frame. Raises ControlFrameError."""
     try:
         message = msgpack.unpackb(body, unicode_errors="surrogateescape")
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise FrameError(f"a frame is not MessagePack: {error}") from None
+        raise ControlFrameError(f"a frame is not MessagePack: {error}") from None
     return checked(message)
 
 
 def checked(message: object) -> dict[str, Any]:
-    """The message. Raises FrameError if it is no map with texts as keys."""
+    """The message. Raises ControlFrameError if it is no map with texts as keys."""
     if not isinstance(message, dict) or not all(isinstance(key, str) for key in message):
-        raise FrameError("a frame is not a map with texts as keys")
+        raise ControlFrameError("a frame is not a map with texts as keys")
     return message
 
 
@@ -132,17 +132,17 @@ class FrameBuffer:
         return len(self._data)
 
     def next(self) -> dict[str, Any] | None:
-        """The next message; None if it is not complete. Raises FrameError."""
+        """The next message; None if it is not complete. Raises ControlFrameError."""
         body = self.next_body()
         return None if body is None else unpack(body)
 
     def next_body(self) -> bytes | None:
-        """The body of the next frame; None if it is not complete. Raises FrameError."""
+        """The body of the next frame; None if it is not complete. Raises ControlFrameError."""
         if len(self._data) < _LENGTH.size:
             return None
         (size,) = _LENGTH.unpack_from(self._data)
         if size > self.limit:
-            raise FrameError(f"a frame of {size} bytes is longer than the {self.limit} that are allowed")
+            raise ControlFrameError(f"a frame of {size} bytes is longer than the {self.limit} that are allowed")
         end = _LENGTH.size + size
         if len(self._data) < end:
             return None

@@ -32,7 +32,7 @@ from .frames import (
     PROTOCOL,
     UNPROVED_MAX,
     FrameBuffer,
-    FrameError,
+    ControlFrameError,
     frame,
     unpack,
     unpack_in_steps,
@@ -102,10 +102,10 @@ class ControlSession(Process):
         self.input.feed(data)
         try:
             self._take_frames()
-        except FrameError as error:
+        except ControlFrameError as error:
             self._cut_off(error)
 
-    def _cut_off(self, error: FrameError) -> None:
+    def _cut_off(self, error: ControlFrameError) -> None:
         log.info("a command was cut off: %s", error)
         self._refuse("usage", str(error))
 
@@ -114,7 +114,7 @@ class ControlSession(Process):
             if not self.is_proved:
                 self._check_proof(unpack(body))
             elif self.is_busy:
-                raise FrameError("a request came before the last one was answered")
+                raise ControlFrameError("a request came before the last one was answered")
             elif len(body) > LARGE:
                 self.is_busy = True
                 self.spawn(self._take_large(body))
@@ -138,7 +138,7 @@ class ControlSession(Process):
         secret, challenge, theirs = self.secret, self.challenge, message.get("challenge")
         assert secret is not None and challenge is not None
         if not isinstance(theirs, bytes) or len(theirs) != CHALLENGE_BYTES:
-            raise FrameError("a client must send a proof and a challenge first")
+            raise ControlFrameError("a client must send a proof and a challenge first")
         if not is_proof(message.get("proof"), secret, "client", challenge, theirs):
             log.warning("a command with a wrong secret was refused")
             self._refuse("unavailable", "the secret is not the one of this node")
@@ -150,7 +150,7 @@ class ControlSession(Process):
     def _request(self, message: Mapping[str, object]) -> None:
         name, arguments = message.get("operation"), message.get("arguments", {})
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise FrameError("a request names an operation and has a map of arguments")
+            raise ControlFrameError("a request names an operation and has a map of arguments")
         self.is_busy = True
         self.spawn(self._answer_to(name, arguments))
 

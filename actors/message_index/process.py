@@ -27,7 +27,7 @@ from ...runtime.signal import Signal
 from ...store.data_dir.vhost_dir import INDEX
 from ...store.disk.damage_log import VERIFY
 from ...store.disk.lmdb_check import DamagedFile, check_file
-from ...store.message_index.message_index import Engine, Found, Hit, IndexedQueue, MessageIndex, OtherEngineError
+from ...store.message_index.message_index import Engine, Hit, IndexedQueue, MessageIndex, OtherEngineError, SearchResult
 from ...store.message_index.steps import Put, Step
 from ..context.starting import ToNewIndexer
 from ..contracts.message_index import Came, FoundMessages, IndexerSettings, Report
@@ -198,7 +198,7 @@ class Indexer(Process):
         index = await self._opened_index()
         return self._answer_of(index, await self._search(_at_position, index, position))
 
-    async def _search(self, job: Callable[..., Found], *args: object) -> Found:
+    async def _search(self, job: Callable[..., SearchResult], *args: object) -> SearchResult:
         try:
             await self._has_searched.wait_for(lambda: self._searches < MOST_SEARCHES, SEARCH_WAIT)
         except ProcessTimeout:
@@ -212,7 +212,7 @@ class Indexer(Process):
             self._searches -= 1
             self._has_searched.wake_all()
 
-    def _answer_of(self, index: MessageIndex, found: Found) -> FoundMessages:
+    def _answer_of(self, index: MessageIndex, found: SearchResult) -> FoundMessages:
         hits: list[Hit] = []
         queues = {}
         for hit in found.hits:
@@ -285,9 +285,9 @@ def _keyed(step: Report, sources: tuple[str, ...]) -> Step:
     return Put(step.first, step.stored_at, [keys_of(props, sources) if sources else [] for props in step.props])
 
 
-def _at_position(index: MessageIndex, position: int) -> Found:
+def _at_position(index: MessageIndex, position: int) -> SearchResult:
     hit = index.at_position(position)
-    return Found([] if hit is None else [hit], False)
+    return SearchResult([] if hit is None else [hit], False)
 
 
 def _count(steps: Sequence[Report]) -> int:

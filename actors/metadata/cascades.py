@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ExchangeCommand = DeclareExchange | DeleteExchange | Bind | Unbind
 
 
-class Request(NamedTuple):
+class ExchangeRequest(NamedTuple):
     """A request for exchanges or bindings, and who waits for its answer."""
 
     sender: Sender
@@ -53,13 +53,13 @@ class Cascades:
         self._state = state
         self._note = note
         #: Called with the requests that waited for exchanges.
-        self.on_free: Callable[[Iterable[Request]], None] = lambda requests: None
+        self.on_free: Callable[[Iterable[ExchangeRequest]], None] = lambda requests: None
         #: The requests that wait for each exchange that is being removed in many turns.
-        self._waiting: dict[Key, list[Request]] = {}
+        self._waiting: dict[Key, list[ExchangeRequest]] = {}
 
     # -- requests that wait ---
 
-    def has_to_wait(self, request: Request, names: Iterable[Key]) -> bool:
+    def has_to_wait(self, request: ExchangeRequest, names: Iterable[Key]) -> bool:
         """Whether one of these exchanges is being removed; then the request waits for it."""
         for name in names if self._waiting else ():
             waiting = self._waiting.get(name)

@@ -29,7 +29,7 @@ from ..contracts.node import ToQueueSupervisor, to_node, to_queue_supervisor
 from .cascades import Cascades
 from .elsewhere import Elsewhere
 from .live_policies import LivePolicies
-from .log.log import Answer, Log, Outcome
+from .log.log import Answer, CommandOutcome, Log
 from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, TrimBindings, TrimVhost, Unbind
 from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
 from .state.state import State
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from ..contracts.queue import ToQueue
 
 
-class _Proposal:
+class _AwaitedOutcome:
     """The outcome of a command that a coroutine has proposed, and the signal at which the coroutine waits for it."""
 
     __slots__ = ("outcome", "signal")
 
     def __init__(self) -> None:
-        self.outcome: Outcome | None = None
+        self.outcome: CommandOutcome | None = None
         self.signal: Signal | None = None
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, outcome: CommandOutcome) -> None:
         self.outcome = outcome
         if self.signal is not None:
             self.signal.wake()
@@ -103,7 +103,7 @@ class Changing:
         """Wrap `answer`, so that the time of a command that was applied is in the histogram of the node."""
         times, now, began = self._commit_times, self._process.now, self._process.now()
 
-        def take(outcome: Outcome) -> None:
+        def take(outcome: CommandOutcome) -> None:
             if outcome.applied is not None:
                 times.observe(now() - began)
             answer(outcome)
@@ -121,7 +121,7 @@ class Changing:
             # Removing the other rows took many turns, in which the queue's supervisor may have restarted a process that
             # crashed while it ended. So the command must end that process, too.
             command = command._replace(is_ended=False)
-        proposal = _Proposal()
+        proposal = _AwaitedOutcome()
         self._log.propose(command, self.timed(proposal.take), until_durable)
         outcome = proposal.outcome
         if outcome is None:

@@ -14,9 +14,9 @@ from ...amqp.errors import AmqpError
 from ...runtime.contract import Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
-from .cascades import ExchangeCommand, Request
+from .cascades import ExchangeCommand, ExchangeRequest
 from .changing import Changing
-from .log.log import Log, Outcome
+from .log.log import CommandOutcome, Log
 from .state.bindings import can_unbind
 from .state.commands import DeclareExchange, DeleteExchange, Unbind
 from .state.state import State
@@ -26,7 +26,12 @@ class Exchanges:
     """Belongs to `process`, the Metadata."""
 
     def __init__(
-        self, process: Process, state: State, log: Log, changing: Changing, answer: Callable[[Sender, Outcome], None]
+        self,
+        process: Process,
+        state: State,
+        log: Log,
+        changing: Changing,
+        answer: Callable[[Sender, CommandOutcome], None],
     ) -> None:
         self._process = process
         self._state = state
@@ -38,7 +43,7 @@ class Exchanges:
 
     def propose(self, sender: Sender, command: ExchangeCommand) -> None:
         """Carry out a request, and answer `sender`."""
-        if self._changing.cascades.has_to_wait(Request(sender, command), _exchanges(command)):
+        if self._changing.cascades.has_to_wait(ExchangeRequest(sender, command), _exchanges(command)):
             return
         if isinstance(command, DeleteExchange) and self._is_large_deletion(command):
             key = command.vhost, command.name
@@ -49,7 +54,7 @@ class Exchanges:
         else:
             self._log.propose(command, self._changing.timed(partial(self._answer, sender)))
 
-    def propose_all(self, requests: Iterable[Request]) -> None:
+    def propose_all(self, requests: Iterable[ExchangeRequest]) -> None:
         """Carry out requests that had to wait."""
         for request in requests:
             self.propose(*request)

@@ -48,7 +48,7 @@ from .exchanges import Exchanges
 from .info_items import binding_items, exchange_items, queue_items
 from .live_policies import LivePolicies
 from .log.local_log import LocalLog
-from .log.log import Log, Outcome
+from .log.log import CommandOutcome, Log
 from .queue_windows import QueueWindows
 from .queues.declarations import Declarations
 from .queues.group_watch import GroupWatch
@@ -218,7 +218,7 @@ class Metadata(Process):
     def on_write(self, sender: Sender) -> None:
         self.log.flush(partial(self._answer_with, sender))
 
-    def _answer_with(self, sender: Sender, outcome: Outcome) -> None:
+    def _answer_with(self, sender: Sender, outcome: CommandOutcome) -> None:
         if outcome.error is not None:
             self.reply_error(sender, outcome.error)
         else:
@@ -250,7 +250,7 @@ class Metadata(Process):
     def on_change_definitions(self, sender: Sender, command: DefinitionCommand | NodeCommand | GroupCommand) -> None:
         self.log.propose(command, partial(self._answer_with_count, sender))
 
-    def _answer_with_count(self, sender: Sender, outcome: Outcome) -> None:
+    def _answer_with_count(self, sender: Sender, outcome: CommandOutcome) -> None:
         if outcome.error is not None:
             self.reply_error(sender, outcome.error)
         else:

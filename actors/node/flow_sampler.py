@@ -19,7 +19,7 @@ from .flow_sample import FlowSamples
 if TYPE_CHECKING:
     from ...runtime.contract import Sender
     from ..context.node_context import NodeContext
-    from ..statistics.activity import Feed
+    from ..statistics.activity import ActivityFeed
 
 #: Seconds between two samples.
 INTERVAL = 1.0
@@ -38,7 +38,7 @@ class FlowSampler(Process):
 
     def on_start(self, sender: Sender, context: NodeContext) -> None:
         self.context = context
-        self.feed: Feed | None = None
+        self.feed: ActivityFeed | None = None
         self.samples: FlowSamples | None = None
         #: Processes that are still to be read, those that have waited longest first.
         self.waiting: dict[str, None] = {}

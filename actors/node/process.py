@@ -45,7 +45,7 @@ from ...settings import Settings
 from ...settings.limits import LimitError
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ...store.disk.disk import Disk
-from ...store.disk.progress import NO_PROGRESS, Progress
+from ...store.disk.progress import NO_PROGRESS, RecoveryProgress
 from ...store.disk.real_disk import RealDisk
 from ..channel.direct_client import DirectClient
 from ..connection.listener import Listener
@@ -147,7 +147,7 @@ class NodeSupervisor(Process):
         extensions: Extensions = NO_EXTENSIONS,
         open_disk: Callable[[str], Disk] = RealDisk,
         boot_id: str | None = None,
-        progress: Progress = NO_PROGRESS,
+        progress: RecoveryProgress = NO_PROGRESS,
         limits: FileLimits = REAL_FILES,
         clustering: Clustering | None = None,
         app_stopped: bool = False,

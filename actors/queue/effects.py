@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TimerName = str
 
 
-class Outbox:
+class ChannelDeliveries:
     """Deliveries of one turn, by channel, each channel's in the order of the queue.
 
     AMQP promises that order on each channel, whichever of its consumers gets a message. So only runs that are
@@ -88,7 +88,7 @@ class Effects:
     )
 
     def __init__(self) -> None:
-        self.outbox = Outbox()
+        self.outbox = ChannelDeliveries()
         #: Messages that are sent before the deliveries.
         self.messages: list[Sent] = []
         #: Messages that are sent after the deliveries.

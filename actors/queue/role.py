@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from ...routing.arguments.queue_settings import QueueSettings
     from ...runtime.coroutines import Slices
-    from ...store.messages.message import Delivery
+    from ...store.messages.message import FetchedMessages
     from ...store.queue.backing_queue import BackingQueue
     from ..contracts.channel import ConfirmRange, Outcome
     from ..contracts.disk import HandedEntry
@@ -137,7 +137,7 @@ class Role(Protocol):
 
     def cancel(self, channel_id: str, tag: str) -> None: ...
 
-    def get(self, record: ChannelRecord | None) -> Steps[tuple[Delivery | None, int]]:
+    def get(self, record: ChannelRecord | None) -> Steps[tuple[FetchedMessages | None, int]]:
         """`record` is None if the message needs no acknowledgement."""
 
     def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None: ...

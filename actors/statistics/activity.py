@@ -8,8 +8,9 @@ itself at the end of a turn, once between two readings, and a reading looks at t
         self.round = activity.round
         activity.note(self.queue_id)
 
-While nobody reads statistics, a turn costs that comparison. A reader (`Feed`) calls the `statistics` of a process
-directly, between two turns, as a view does: a message would be a turn of its own, which would count as activity.
+While nobody reads statistics, a turn costs that comparison. A reader (`ActivityFeed`) calls the `statistics` of a
+process directly, between two turns, as a view does: a message would be a turn of its own, which would count as
+activity.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Activity:
         self.round = 0
         self._rounds = 0
         self._changed: list[str] = []
-        self._feeds: list[Feed] = []
+        self._feeds: list[ActivityFeed] = []
 
     def enter(self, process_id: str, kind: Kind, process: HasStatistics) -> None:
         self.members[process_id] = kind, process
@@ -65,14 +66,14 @@ class Activity:
         if self.round:
             self._changed.append(process_id)
 
-    def open(self) -> Feed:
+    def open(self) -> ActivityFeed:
         """Begin to read; the first `take` of the feed has all processes."""
-        feed = Feed(self)
+        feed = ActivityFeed(self)
         self._feeds.append(feed)
         self._next_round()
         return feed
 
-    def close(self, feed: Feed) -> None:
+    def close(self, feed: ActivityFeed) -> None:
         self._feeds.remove(feed)
         if not self._feeds:
             self.round = 0
@@ -86,7 +87,7 @@ class Activity:
             feed.rounds.append(changed)
 
 
-class Feed:
+class ActivityFeed:
     """One reader of statistics. It must be closed, or what it has not taken piles up.
 
     A client may have 65,535 channels that all had a turn. So a feed keeps the lists of ids of the rounds as they are,

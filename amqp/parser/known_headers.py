@@ -17,7 +17,7 @@ _PATTERNS_MAX = 64
 _CANDIDATES_MAX = 256
 
 
-class Candidate:
+class HeaderCandidate:
     """Headers of one length on one channel, and the pattern that was made of them."""
 
     __slots__ = ("count", "pattern", "props")
@@ -35,12 +35,12 @@ class KnownHeaders:
 
     def __init__(self) -> None:
         #: By channel, and then by the length of the header frame's payload as it stands on the wire.
-        self.by_channel: dict[int, dict[bytes, Candidate]] = {}
+        self.by_channel: dict[int, dict[bytes, HeaderCandidate]] = {}
         self._count = 0  # candidates of all channels
         self._patterns_made = 0
         self._after = headers_before_a_pattern()
 
-    def on(self, channel: int) -> dict[bytes, Candidate]:
+    def on(self, channel: int) -> dict[bytes, HeaderCandidate]:
         """The headers of `channel`, by the length of the header frame's payload as it stands on the wire."""
         found = self.by_channel.get(channel)
         if found is None:
@@ -57,7 +57,7 @@ class KnownHeaders:
                 self._count = 1
                 for known in self.by_channel.values():
                     known.clear()
-            candidate = candidates[length] = Candidate()
+            candidate = candidates[length] = HeaderCandidate()
         if shape.props == candidate.props:
             shape.varies = False
             return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ...store.disk.progress import NO_PROGRESS, Progress
+from ...store.disk.progress import NO_PROGRESS, RecoveryProgress
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -26,7 +26,7 @@ CLEARED = "\r\033[K"
 
 
 @contextmanager
-def recovery_progress(stream: TextIO) -> Iterator[Progress]:
+def recovery_progress(stream: TextIO) -> Iterator[RecoveryProgress]:
     """A progress bar on `stream`, which the log is written to as well. Shows nothing if `stream` is not a terminal."""
     if not stream.isatty():
         yield NO_PROGRESS
@@ -43,7 +43,7 @@ def recovery_progress(stream: TextIO) -> Iterator[Progress]:
         bar.leave()
 
 
-class RecoveryBar(Progress):
+class RecoveryBar(RecoveryProgress):
     """Shows the progress of one recovery phase at a time.
 
     Phases are begun in one thread and advanced in others, so a lock guards the bar.

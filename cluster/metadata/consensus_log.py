@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ...actors.disk.errors import StorageError
 from ...actors.metadata.log.local_log import LocalLog
-from ...actors.metadata.log.log import Answer, LogOwner, Outcome
+from ...actors.metadata.log.log import Answer, CommandOutcome, LogOwner
 from ...actors.metadata.log.row_encoding import StoredRows
 from ...actors.metadata.state.commands import Bind, Command, CreateVhost, DeclareExchange, DeclareQueue, DeleteQueue
 from ...actors.metadata.state.effects import Applied
@@ -232,22 +232,22 @@ class ConsensusLog:
             self._proposals.wait(self.replication.in_state, outcome, answer, self._deadline())
         return True
 
-    def _outcome_without_entry(self, command: Command) -> Outcome | None:
+    def _outcome_without_entry(self, command: Command) -> CommandOutcome | None:
         """The outcome of a command that needs no entry, because it changes nothing; None for all others."""
         if isinstance(command, DeleteQueue):
             # The id is that of one life of the queue, so nothing that is in flight can bring this queue back. Without
             # an id the command asks whether any node has declared a queue of this name.
             row = self._state.queue(command.vhost, command.name)
             is_gone = row is None or row.queue_id != command.queue_id
-            return Outcome(_NOTHING) if is_gone and command.is_ended and command.queue_id else None
+            return CommandOutcome(_NOTHING) if is_gone and command.is_ended and command.queue_id else None
         if self._proposals or not isinstance(command, _DECLARATIONS):
             # A command of this node that is in flight might be about the same name.
             return None
         try:
-            return None if additions(self._state, command) else Outcome(_NOTHING)
+            return None if additions(self._state, command) else CommandOutcome(_NOTHING)
         except (AmqpError, DefinitionError) as error:
             # The traceback is removed, because its frames would keep the log and its files alive.
-            return Outcome(None, error.with_traceback(None))
+            return CommandOutcome(None, error.with_traceback(None))
 
     def _submit(self, replication: LogReplication, command: Command, answer: Answer, until_durable: bool) -> None:
         if replication.is_failing and _adds(self._state, command):
@@ -255,12 +255,12 @@ class ConsensusLog:
                 "metadata cannot be written: the disk accepts no writes. Nothing was changed. Free space on the disk "
                 "of the data directory"
             )
-            answer(Outcome(None, AmqpError(INTERNAL_ERROR, text)))
+            answer(CommandOutcome(None, AmqpError(INTERNAL_ERROR, text)))
             return
         try:
             data = pack_command(command)
         except AmqpError as error:
-            answer(Outcome(None, error.with_traceback(None)))
+            answer(CommandOutcome(None, error.with_traceback(None)))
             return
         self._proposals.add(data, answer, self._deadline() if until_durable else None, not until_durable)
 
@@ -276,7 +276,7 @@ class ConsensusLog:
         if self.replication is None:
             self._local.flush(answer)
         else:
-            answer(Outcome(None))
+            answer(CommandOutcome(None))
 
     def begin(self) -> None:
         """See `Log`."""
@@ -316,7 +316,9 @@ class ConsensusLog:
 
     # -- what becomes of proposals ---
 
-    def report(self, proposer: Proposer, serial: int, index: int, command: Command | None, outcome: Outcome) -> None:
+    def report(
+        self, proposer: Proposer, serial: int, index: int, command: Command | None, outcome: CommandOutcome
+    ) -> None:
         """Handle a command, of whichever node, that has taken effect or was refused."""
         is_awaited = proposer == self._proposer and self._proposals.is_awaited(serial)
         if outcome.applied is not None and command is not None:

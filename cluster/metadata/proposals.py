@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ...actors.metadata.log.log import Answer, Outcome, OutcomeUnknown
+from ...actors.metadata.log.log import Answer, CommandOutcome, OutcomeUnknown
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from .command_codec import CommandBatch, pack_batch
@@ -42,7 +42,7 @@ class _Waiting(NamedTuple):
     """An outcome that is answered when the entry is in force."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index
-    outcome: Outcome
+    outcome: CommandOutcome
     answer: Answer
     deadline: float | None
 
@@ -113,7 +113,7 @@ class Proposals:
         """
         return serial in self._open
 
-    def applied(self, serial: int, index: int, outcome: Outcome) -> None:
+    def applied(self, serial: int, index: int, outcome: CommandOutcome) -> None:
         """Answer an awaited command, which the entry at `index` has applied or refused, now or when it is in force."""
         proposal = self._open.pop(serial)
         if proposal.is_noted:
@@ -121,7 +121,7 @@ class Proposals:
         else:
             self._waiting.append(_Waiting(index, outcome, proposal.answer, proposal.deadline))
 
-    def wait(self, index: int, outcome: Outcome, answer: Answer, deadline: float | None) -> None:
+    def wait(self, index: int, outcome: CommandOutcome, answer: Answer, deadline: float | None) -> None:
         """Answer when the entry at `index` is in force."""
         self._waiting.append(_Waiting(index, outcome, answer, deadline))
 
@@ -142,7 +142,7 @@ class Proposals:
         for serial in unknown:
             proposal = self._open.pop(serial)
             text = "this node cannot tell whether the change was made: it received a snapshot instead of the log"
-            proposal.answer(Outcome(None, OutcomeUnknown(INTERNAL_ERROR, text)))
+            proposal.answer(CommandOutcome(None, OutcomeUnknown(INTERNAL_ERROR, text)))
 
     def expire(self, now: float) -> None:
         """Answer the proposals whose deadline has passed."""
@@ -150,8 +150,8 @@ class Proposals:
         for serial in late:
             proposal = self._open.pop(serial)
             text = f"metadata cannot be changed now: {self._complaint()}"
-            proposal.answer(Outcome(None, AmqpError(INTERNAL_ERROR, text)))
+            proposal.answer(CommandOutcome(None, AmqpError(INTERNAL_ERROR, text)))
         for each in [each for each in self._waiting if each.deadline is not None and each.deadline <= now]:
             self._waiting.remove(each)
             error = AmqpError(INTERNAL_ERROR, "the change was made, but some nodes of the cluster do not have it yet")
-            each.answer(Outcome(each.outcome.applied, each.outcome.error or error))
+            each.answer(CommandOutcome(each.outcome.applied, each.outcome.error or error))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgpack  # type: ignore[import-untyped]
 
 from ...actors.contracts.membership import CountsAsDown
-from ...actors.metadata.log.log import Outcome
+from ...actors.metadata.log.log import CommandOutcome
 from ...actors.metadata.log.row_encoding import all_rows, stored_change, stored_rows
 from ...actors.metadata.recovery import fill
 from ...actors.metadata.state.commands import AddNode, ChangeNodes, Command, EndConnection
@@ -37,7 +37,7 @@ ENDED = ("ended connections",)
 
 #: Receives the proposer and serial of a command, the index of its entry, the command, and its outcome. The command is
 #: None for a `CompareDigest`, which changes no row.
-Report = Callable[[Proposer, int, int, Command | None, Outcome], None]
+Report = Callable[[Proposer, int, int, Command | None, CommandOutcome], None]
 
 
 class ReplicatedState:
@@ -73,17 +73,17 @@ class ReplicatedState:
                 continue
             if isinstance(command, CompareDigest):
                 self.digests.compare(command)
-                self._report(proposer, serial, entry.index, None, Outcome(Applied([], [])))
+                self._report(proposer, serial, entry.index, None, CommandOutcome(Applied([], [])))
                 continue
             try:
                 self._check_run(proposer, command)
                 _check_verdict(entry, command)
                 applied = apply(self._state, command)
             except (AmqpError, DefinitionError) as error:
-                self._report(proposer, serial, entry.index, command, Outcome(None, error.with_traceback(None)))
+                self._report(proposer, serial, entry.index, command, CommandOutcome(None, error.with_traceback(None)))
                 continue
             self._note(command, applied)
-            self._report(proposer, serial, entry.index, command, Outcome(applied))
+            self._report(proposer, serial, entry.index, command, CommandOutcome(applied))
         for change in self._proposers.changes_for(proposer):
             self._change(change)
         return len(batch.commands)

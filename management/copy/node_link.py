@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from ...actors.control import place
-from ...actors.control.frames import FRAME_MAX, FrameBuffer, FrameError, frame, unpack
+from ...actors.control.frames import FRAME_MAX, ControlFrameError, FrameBuffer, frame, unpack
 from ...actors.control.proof import CHALLENGE_BYTES, SecretError, proof
 
 #: Seconds in which the node must accept a connection and greet.
@@ -104,7 +104,7 @@ class Connection:
                 if not data:
                     raise NodeUnreachable("the node has closed the connection")
                 self._input.feed(data)
-        except (OSError, FrameError) as error:
+        except (OSError, ControlFrameError) as error:
             raise NodeUnreachable(str(error)) from None
         return message
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ...gm_ring.frames import Instruction
 from ...seams import seam
-from ...store.messages.message import Delivery, Expiries, Origin, Origins, QueuedMessage, any_of, slice_of
+from ...store.messages.message import Expiries, FetchedMessages, Origin, Origins, QueuedMessage, any_of, slice_of
 from ...store.messages.parts import Part
 from ...store.messages.run import Run
 from ...store.queue.backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
@@ -342,7 +342,7 @@ class MirroredQueue(BackingQueue):
         if self.is_followed and len(tags):
             self.out.append(instructions.remove(tags))
 
-    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+    def fetch(self, count: int, ack_required: bool) -> list[FetchedMessages]:
         deliveries = self.inner.fetch(count, ack_required)
         if self._redelivered:
             deliveries = self._marked(deliveries)
@@ -351,7 +351,7 @@ class MirroredQueue(BackingQueue):
                 self._left(delivery.tags)
         return deliveries
 
-    def _marked(self, deliveries: list[Delivery]) -> list[Delivery]:
+    def _marked(self, deliveries: list[FetchedMessages]) -> list[FetchedMessages]:
         """The deliveries. Messages that an earlier master may have delivered are marked as redelivered."""
         found = []
         for delivery in deliveries:
@@ -370,14 +370,14 @@ class MirroredQueue(BackingQueue):
         # Fetch the messages instead of only counting them, because the mirrors must receive their numbers.
         return self._gone(self.inner.fetch_dropped(count))
 
-    def _gone(self, deliveries: Sequence[Delivery]) -> int:
+    def _gone(self, deliveries: Sequence[FetchedMessages]) -> int:
         dropped = 0
         for delivery in deliveries:
             dropped += self.inner.ack(delivery.tags)
             self._left(delivery.tags)
         return dropped
 
-    def fetch_dropped(self, count: int) -> list[Delivery]:
+    def fetch_dropped(self, count: int) -> list[FetchedMessages]:
         return self.inner.fetch_dropped(count)
 
     def droppable(self) -> bool:
@@ -453,5 +453,7 @@ class MirroredQueue(BackingQueue):
         self.inner.set_queue_mode("lazy" if self._is_copying else mode)
 
 
-def _part(delivery: Delivery, piece: slice, redelivered: bool) -> Delivery:
-    return Delivery(slice_of(delivery.origins, piece), redelivered, delivery.tags[piece], delivery.contents[piece])
+def _part(delivery: FetchedMessages, piece: slice, redelivered: bool) -> FetchedMessages:
+    return FetchedMessages(
+        slice_of(delivery.origins, piece), redelivered, delivery.tags[piece], delivery.contents[piece]
+    )

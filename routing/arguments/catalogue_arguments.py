@@ -18,7 +18,7 @@ CATALOGUE = "amq.warren.catalogue"
 QUEUES, PATTERN, EXCHANGES = "x-warren-queues", "x-warren-pattern", "x-warren-exchanges"
 
 
-class Request(NamedTuple):
+class CatalogueRequest(NamedTuple):
     """What a consumer asks for: the queues with these names, those that fit the pattern, or these exchanges."""
 
     queues: frozenset[str] = frozenset()
@@ -26,16 +26,16 @@ class Request(NamedTuple):
     exchanges: frozenset[str] | None = None
 
 
-def catalogue_arguments(arguments: Table) -> Request:
+def catalogue_arguments(arguments: Table) -> CatalogueRequest:
     """Raises AmqpError 406 unless there is exactly one valid argument."""
     found = [(name, each) for name in (QUEUES, PATTERN, EXCHANGES) if (each := arguments.get(name)) is not None]
     if len(found) == 1:
         name, (letter, value) = found[0]
         if name == PATTERN and letter == "S":
-            return Request(pattern=value_text(value))
+            return CatalogueRequest(pattern=value_text(value))
         if name != PATTERN and letter == "A" and all(each == "S" for each, _ in value):
             names = frozenset(value_text(each) for _, each in value)
-            return Request(queues=names) if name == QUEUES else Request(exchanges=names)
+            return CatalogueRequest(queues=names) if name == QUEUES else CatalogueRequest(exchanges=names)
     raise AmqpError(
         PRECONDITION_FAILED,
         f"a consumer of queue '{CATALOGUE}' needs one of '{QUEUES}' and '{EXCHANGES}', an array of names, or "

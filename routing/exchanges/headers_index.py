@@ -38,7 +38,7 @@ _Argument = tuple[str, str, Any]
 _Values = tuple[Hashable, ...]
 
 
-class _Shape(NamedTuple):
+class _RequiredNames(NamedTuple):
     """The names of a requirement."""
 
     #: Headers whose values are compared. A name may repeat, because an argument may.
@@ -88,11 +88,11 @@ class HeadersIndex:
 
     def __init__(self) -> None:
         #: By shape: the destinations for each combination of values.
-        self._destinations: Growing[_Shape, Growing[_Values, DestinationSet]] = {}
+        self._destinations: Growing[_RequiredNames, Growing[_Values, DestinationSet]] = {}
         #: The destinations of bindings that require nothing.
         self._unconditional = DestinationSet()
-        self._anchors: Growing[_Shape, str] = {}
-        self._by_anchor: Growing[str, Growing[_Shape, None]] = {}
+        self._anchors: Growing[_RequiredNames, str] = {}
+        self._by_anchor: Growing[str, Growing[_RequiredNames, None]] = {}
         #: How many shapes have each name. Other headers of a message are not compared with anything, unless there are
         #: wide bindings.
         self._names: Growing[str, int] = {}
@@ -188,7 +188,7 @@ class HeadersIndex:
             return None
         return chain(self._names, chain.from_iterable(self._wide.values()))
 
-    def _anchor(self, shape: _Shape) -> None:
+    def _anchor(self, shape: _RequiredNames) -> None:
         """Choose the anchor that has the fewest shapes yet: so a name that all shapes share becomes no long list."""
         names = dict.fromkeys(shape.compared + shape.present)
         anchor = min(names, key=lambda name: len(self._by_anchor.get(name, ())))
@@ -201,7 +201,7 @@ class HeadersIndex:
         if len(self._by_anchor) == SPLIT_AT:
             self._by_anchor = in_parts(self._by_anchor)
 
-    def _drop_anchor(self, shape: _Shape) -> None:
+    def _drop_anchor(self, shape: _RequiredNames) -> None:
         anchor = self._anchors[shape]
         del self._anchors[shape]
         for name in dict.fromkeys(shape.compared + shape.present):
@@ -214,10 +214,10 @@ class HeadersIndex:
             del self._by_anchor[anchor]
 
 
-_NOTHING = _Shape((), ())
+_NOTHING = _RequiredNames((), ())
 
 
-def _requirements(arguments: Table) -> list[tuple[_Shape, _Values]]:
+def _requirements(arguments: Table) -> list[tuple[_RequiredNames, _Values]]:
     """The requirements of a binding with these arguments. A message matches if it has the headers of one of them."""
     needs_all, required = _required(arguments)
     if needs_all:
@@ -238,10 +238,10 @@ def _meets(value: Any, required: _Argument) -> bool:
     return required[1] == "V" or _comparable(value) == _comparable(required[2])
 
 
-def _requirement(required: list[_Argument]) -> tuple[_Shape, _Values]:
+def _requirement(required: list[_Argument]) -> tuple[_RequiredNames, _Values]:
     compared = sorted([(name, letter, value) for name, letter, value in required if letter != "V"], key=_name)
     present = sorted({name for name, letter, _ in required if letter == "V"})
-    shape = _Shape(tuple([name for name, _, _ in compared]), tuple(present))
+    shape = _RequiredNames(tuple([name for name, _, _ in compared]), tuple(present))
     return shape, tuple([_comparable(value) for _, _, value in compared])
 
 

@@ -20,7 +20,7 @@ class StoreReport(NamedTuple):
 
 
 @dataclass
-class Client:
+class StoreClientState:
     """A queue that writes and removes messages."""
 
     is_notified: bool
@@ -31,7 +31,7 @@ class ClientReports:
     """See the module."""
 
     def __init__(self) -> None:
-        self.clients: dict[str, Client] = {}
+        self.clients: dict[str, StoreClientState] = {}
         #: By client: the ids to report as written when the next sync has ended (`next`), and when the one under way has
         #: ended (`now`).
         self.next: dict[str, dict[bytes, None]] = {}

@@ -14,7 +14,7 @@ GARBAGE_FRACTION = 0.5
 
 
 @dataclass
-class FileRow:
+class FileSummaryRow:
     """Sizes are in bytes; a locked file is being combined or deleted."""
 
     valid_total_size: int = 0
@@ -34,7 +34,7 @@ class FileSummary:
 
     def __init__(self, file_limit: int) -> None:
         self._file_limit = file_limit
-        self.rows: dict[int, FileRow] = {}
+        self.rows: dict[int, FileSummaryRow] = {}
         #: Number of the file to which records are appended; 0 before the first.
         self.current = 0
         self.sum_valid_data = 0
@@ -46,7 +46,7 @@ class FileSummary:
     def add(self, file: int, valid_total_size: int = 0, file_size: int = 0) -> None:
         """Add a file with a higher number than all others. It becomes the current one."""
         assert file > self.current
-        self.rows[file] = FileRow(valid_total_size, file_size, self.current or None)
+        self.rows[file] = FileSummaryRow(valid_total_size, file_size, self.current or None)
         if self.current:
             left = self.rows[self.current]
             left.right = file
@@ -81,7 +81,7 @@ class FileSummary:
         self.changed.add(file)
         self._note_empty(file, row)
 
-    def _note_empty(self, file: int, row: FileRow) -> None:
+    def _note_empty(self, file: int, row: FileSummaryRow) -> None:
         if row.is_empty:
             self.emptied.add(file)
 

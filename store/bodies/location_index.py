@@ -57,7 +57,7 @@ _ROW = Struct(">QQ")
 _COUNT = Struct(">I")
 
 
-class Entry(NamedTuple):
+class BodyLocation(NamedTuple):
     """The references to a body, and its place.
 
     With a reference count of 0 it is garbage, which a write may reuse while its file is not locked (QS-29).
@@ -90,7 +90,7 @@ class Saved(NamedTuple):
 class Changes(NamedTuple):
     """The changes of one commit."""
 
-    entries: dict[bytes, Entry | None]
+    entries: dict[bytes, BodyLocation | None]
     places: list[tuple[int, int, bytes]]
     #: Files of which the commit deletes all earlier places before it adds `places`.
     emptied: list[int]
@@ -103,7 +103,7 @@ class Located(NamedTuple):
     """A body that the index locates in a file."""
 
     message_id: bytes
-    entry: Entry
+    entry: BodyLocation
 
 
 class LocationIndex:
@@ -128,10 +128,10 @@ class LocationIndex:
             self._env.close()
             raise
         self._reader: lmdb.Transaction[bytes] | None = None
-        self._entries: dict[bytes, Entry | None] = {}
+        self._entries: dict[bytes, BodyLocation | None] = {}
         self._new_places: list[tuple[int, int, bytes]] = []
         self._emptied: list[int] = []
-        self._frozen: dict[bytes, Entry | None] = {}
+        self._frozen: dict[bytes, BodyLocation | None] = {}
         self._is_frozen = False
         # By source: the highest of its ids that is committed or frozen. If there is none, the source itself, which is
         # below each of its ids.
@@ -139,7 +139,7 @@ class LocationIndex:
 
     # -- the owner's view
 
-    def get(self, message_id: bytes) -> Entry | None:
+    def get(self, message_id: bytes) -> BodyLocation | None:
         """The entry of a body, with the changes that are not committed; None if there is none."""
         for entries in (self._entries, self._frozen):
             if message_id in entries:
@@ -148,7 +148,7 @@ class LocationIndex:
         if message_id > (self._highest.get(source) or self._find_highest(source)):
             return None
         value = self._begin_reading().get(message_id)
-        return None if value is None else Entry._make(_LOCATION.unpack(value))
+        return None if value is None else BodyLocation._make(_LOCATION.unpack(value))
 
     def _find_highest(self, source: bytes) -> bytes:
         if len(self._highest) >= SOURCES_MOST:
@@ -163,11 +163,11 @@ class LocationIndex:
         self._highest[source] = highest
         return highest
 
-    def count(self, message_id: bytes, entry: Entry) -> None:
+    def count(self, message_id: bytes, entry: BodyLocation) -> None:
         """Change the reference count of a body that stays in its place."""
         self._entries[message_id] = entry
 
-    def place(self, message_id: bytes, entry: Entry) -> None:
+    def place(self, message_id: bytes, entry: BodyLocation) -> None:
         """Give a body a new place."""
         self._entries[message_id] = entry
         self._new_places.append((entry.file, entry.offset, message_id))
@@ -261,7 +261,7 @@ class LocationIndex:
                 message_id = cursor.value()
                 value = transaction.get(message_id, db=self._locations)
                 if value is not None:
-                    entry = Entry._make(_LOCATION.unpack(value))
+                    entry = BodyLocation._make(_LOCATION.unpack(value))
                     if _PLACE.pack(entry.file, entry.offset) == cursor.key():
                         found.append(Located(message_id, entry))
                 more = cursor.next()
@@ -378,7 +378,9 @@ class LocationIndex:
                     return chunk, cursor.key()
                 message_id, value = cursor.item()
                 counted = _COUNT.unpack(transaction.get(message_id, bytes(4), db=self._counts))[0]
-                chunk.append(Located(message_id, Entry._make(_LOCATION.unpack(value))._replace(ref_count=counted)))
+                chunk.append(
+                    Located(message_id, BodyLocation._make(_LOCATION.unpack(value))._replace(ref_count=counted))
+                )
                 more = cursor.next()
         return chunk, None
 
@@ -395,9 +397,9 @@ class LocationIndex:
         """Every committed entry, for checks."""
         with self._env.begin(self._locations) as transaction:
             for message_id, value in transaction.cursor():
-                yield Located(message_id, Entry._make(_LOCATION.unpack(value)))
+                yield Located(message_id, BodyLocation._make(_LOCATION.unpack(value)))
 
-    def changed_entries(self) -> dict[bytes, Entry]:
+    def changed_entries(self) -> dict[bytes, BodyLocation]:
         """Every entry that is not committed, for checks."""
         return {
             message_id: entry for message_id, entry in {**self._frozen, **self._entries}.items() if entry is not None

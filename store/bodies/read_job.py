@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .location_index import Entry
+from .location_index import BodyLocation
 from .open_files import OpenFile
 from .rdq_file import DamagedRecord, read_message
 
@@ -15,7 +15,7 @@ class Cold(NamedTuple):
 
     at: int
     message_id: bytes
-    entry: Entry
+    entry: BodyLocation
     held: OpenFile
 
 
@@ -29,7 +29,7 @@ class BodyReadJob:
         self.ids = ids
         self.messages = messages
         self.cold = cold
-        self.damaged: list[tuple[bytes, Entry]] = []
+        self.damaged: list[tuple[bytes, BodyLocation]] = []
 
     @property
     def is_complete(self) -> bool:

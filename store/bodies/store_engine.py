@@ -35,19 +35,19 @@ from collections.abc import Collection, Container, Iterable, Sequence
 
 from ...seams import seam
 from ..disk.disk import Disk
-from ..disk.progress import NO_PROGRESS, Progress
+from ..disk.progress import NO_PROGRESS, RecoveryProgress
 from ..disk.system.boot_id import this_boot
 from . import store_recovery
-from .client_reports import Client, ClientReports, StoreReport
+from .client_reports import ClientReports, StoreClientState, StoreReport
 from .file_summary import FileSummary
 from .garbage_collection import GarbageCollection, GcJob
-from .location_index import COMMIT_LEAST, Checkpoint, Entry, LocationIndex
+from .location_index import COMMIT_LEAST, BodyLocation, Checkpoint, LocationIndex
 from .open_files import OpenFiles
 from .owner_lock import OwnerLock
 from .rdq_file import OVERHEAD
 from .read_job import BodyReadJob, Cold
-from .store_recovery import References, State
-from .sync_job import FileAppend, SyncJob, Waiting
+from .store_recovery import References, StoreState
+from .sync_job import FileAppend, SyncJob, WaitingMessage
 
 #: Bytes; the current file is left for a new one when it is larger.
 FILE_LIMIT = 16 << 20
@@ -84,7 +84,7 @@ class StoreEngine:
         self._owner_lock = OwnerLock(index_path + ".lock")
         self._reports = ClientReports()
         self._is_tainted = False
-        self._waiting: dict[bytes, Waiting] = {}
+        self._waiting: dict[bytes, WaitingMessage] = {}
         self._cache: dict[bytes, bytes] = {}
         # Ids of messages that lost their last reference while the sync under way wrote them. They are in the cache.
         self._gone_under_way: list[bytes] = []
@@ -104,7 +104,7 @@ class StoreEngine:
     # -- start and stop
 
     def recover(
-        self, clients: Collection[str] | None, references: References, progress: Progress = NO_PROGRESS
+        self, clients: Collection[str] | None, references: References, progress: RecoveryProgress = NO_PROGRESS
     ) -> bool:
         """Open the store. Waits for the disk, and may take minutes. Returns whether it was left cleanly by exactly
         these `clients`.
@@ -152,7 +152,7 @@ class StoreEngine:
             and all(client.is_detached for client in self._reports.clients.values())
         ):
             store_recovery.write_state(
-                self._disk, self._directory, State(True, self._generation, self._boot_id, sorted(self.clients))
+                self._disk, self._directory, StoreState(True, self._generation, self._boot_id, sorted(self.clients))
             )
 
     def abandon(self) -> None:
@@ -171,7 +171,7 @@ class StoreEngine:
 
     def register(self, client: str, is_notified: bool = True) -> None:
         """Add a client, which may then write and remove. `is_notified`: its writes are reported."""
-        self._reports.clients[client] = Client(is_notified)
+        self._reports.clients[client] = StoreClientState(is_notified)
 
     def detach(self, client: str) -> None:
         """Note that the client writes and removes nothing until it registers again, perhaps after the next start.
@@ -221,7 +221,7 @@ class StoreEngine:
                 continue
             entry = self._index.get(message_id)
             if entry is None or not entry.ref_count and self._summary.rows[entry.file].locked:
-                self._waiting[message_id] = Waiting(message)
+                self._waiting[message_id] = WaitingMessage(message)
                 self.waiting_bytes += len(message)
                 report_next.append(message_id)
                 continue
@@ -352,7 +352,7 @@ class StoreEngine:
             if now is not None and now[1:] == entry[1:]:
                 self._discard(message_id, now)
 
-    def _discard(self, message_id: bytes, entry: Entry) -> None:
+    def _discard(self, message_id: bytes, entry: BodyLocation) -> None:
         self.damaged.append(message_id)
         if entry.ref_count:
             self._index.count(message_id, entry._replace(ref_count=0))
@@ -369,7 +369,7 @@ class StoreEngine:
         current = self._summary.current
         return Checkpoint(current, self._summary.rows[current].file_size)
 
-    def _is_on_disk(self, entry: Entry) -> bool:
+    def _is_on_disk(self, entry: BodyLocation) -> bool:
         return (entry.file, entry.offset) < self._durable
 
     @property
@@ -406,7 +406,7 @@ class StoreEngine:
             if not parts or parts[-1].file != self._summary.current:
                 parts.append(FileAppend(self._summary.current, offset, []))
             parts[-1].messages.append((message_id, waiting.message))
-            self._index.place(message_id, Entry(waiting.ref_count, self._summary.current, offset, total_size))
+            self._index.place(message_id, BodyLocation(waiting.ref_count, self._summary.current, offset, total_size))
             self._cache[message_id] = waiting.message
         self._waiting = {}
         self.waiting_bytes = 0

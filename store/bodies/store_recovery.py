@@ -36,7 +36,7 @@ import msgpack  # type: ignore[import-untyped]
 from ..disk.damage_log import VERIFY, log, log_damaged, log_foreign
 from ..disk.disk import Disk
 from ..disk.lmdb_check import check_file
-from ..disk.progress import NO_PROGRESS, Progress
+from ..disk.progress import NO_PROGRESS, RecoveryProgress
 from ..messages.records import Damaged, frame, read_frame
 from .location_index import COMMIT_LEAST, Checkpoint, LocationIndex, Saved
 from .rdq_file import ASIDE_SUFFIX, SUFFIX, FoundRecord, aside_number, file_name, file_number
@@ -56,7 +56,7 @@ class _WrongIndex(Exception):
     """The index contradicts the data files."""
 
 
-class State(NamedTuple):
+class StoreState(NamedTuple):
     """The content of the file `state`."""
 
     is_clean: bool
@@ -75,7 +75,7 @@ class RecoveredStore(NamedTuple):
     is_trusted: bool
 
 
-def read_state(disk: Disk, directory: str) -> State | None:
+def read_state(disk: Disk, directory: str) -> StoreState | None:
     """The state; None if the file is missing or damaged."""
     try:
         file = disk.open(f"{directory}/{STATE}")
@@ -87,10 +87,10 @@ def read_state(disk: Disk, directory: str) -> State | None:
         return None
     finally:
         file.close()
-    return State(*msgpack.unpackb(payload)) if kind == _STATE_FRAME else None
+    return StoreState(*msgpack.unpackb(payload)) if kind == _STATE_FRAME else None
 
 
-def write_state(disk: Disk, directory: str, state: State) -> None:
+def write_state(disk: Disk, directory: str, state: StoreState) -> None:
     """Replace the state. It is on disk when this returns."""
     payload = msgpack.packb(tuple(state))
     new = f"{directory}/{STATE}.new"
@@ -119,7 +119,7 @@ def recover(
     boot_id: str,
     clients: Collection[str] | None,
     references: References,
-    progress: Progress = NO_PROGRESS,
+    progress: RecoveryProgress = NO_PROGRESS,
 ) -> RecoveredStore:
     """See the module. Waits for the disk.
 
@@ -156,7 +156,7 @@ def recover(
     )
     try:
         # From here on, a crash leaves an unclean state.
-        write_state(disk, directory, State(False, generation, boot_id, []))
+        write_state(disk, directory, StoreState(False, generation, boot_id, []))
         if is_trusted and index is not None:
             index.set_generation(generation)
             return RecoveredStore(index, saved.rows, generation, True)
@@ -189,7 +189,7 @@ def _mend(
     saved: Saved,
     sizes: dict[int, int],
     references: References,
-    progress: Progress,
+    progress: RecoveryProgress,
 ) -> dict[int, tuple[int, int]]:
     """Scan the files that `saved` does not cover, then recount. Returns the rows of the files that stay."""
     index.set_generation(None)
@@ -214,7 +214,7 @@ def _mend(
 
 
 def _believable(
-    state: State | None, boot_id: str, index_path: str, sizes: dict[int, int]
+    state: StoreState | None, boot_id: str, index_path: str, sizes: dict[int, int]
 ) -> tuple[LocationIndex | None, Saved]:
     """The index, if it has its last commit whole and fits the data files; None otherwise."""
     # After a reboot, commits that were not synced may be damaged without LMDB noticing, so the index is not even

@@ -22,7 +22,7 @@ from .rdq_file import file_name, record
 RESERVED = 16 << 20
 
 
-class Waiting:
+class WaitingMessage:
     """A message that waits for the next SyncJob."""
 
     __slots__ = ("ref_count", "message")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Progress:
+class RecoveryProgress:
     """Receives the progress of a recovery; this base class ignores it.
 
     The threads that read call it. One virtual host is recovered at a time, in phases.
@@ -22,4 +22,4 @@ class Progress:
         """Note that the virtual host is recovered."""
 
 
-NO_PROGRESS = Progress()
+NO_PROGRESS = RecoveryProgress()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .log import Log
+from .log import IndexLog
 from .segment import Segment
 
 
@@ -19,7 +19,7 @@ class EmptiedSegments:
 
     __slots__ = ("_log", "_positions", "_queue", "_segments")
 
-    def __init__(self, queue: int, log: Log, segments: Mapping[int, Segment]) -> None:
+    def __init__(self, queue: int, log: IndexLog, segments: Mapping[int, Segment]) -> None:
         self._queue = queue
         self._log = log
         self._segments = segments

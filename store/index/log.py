@@ -1,4 +1,4 @@
-"""`Log`: what an index needs of the journal."""
+"""`IndexLog`: what an index needs of the journal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..messages.lives import Lives
 from ..messages.run import Run
 
 
-class Log(Protocol):
+class IndexLog(Protocol):
     """The part of `LogWriter` that an index uses. The positions it returns only grow."""
 
     @property

@@ -41,13 +41,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..disk.disk import Disk
-from ..disk.progress import NO_PROGRESS, Progress
+from ..disk.progress import NO_PROGRESS, RecoveryProgress
 from ..journal.replay import Replayed
 from ..messages.lives import Lives
 from ..messages.run import Run
 from ..messages.spans import spans
 from .emptied_segments import EmptiedSegments
-from .log import Log
+from .log import IndexLog
 from .segment import Segment
 from .segment_file import Entries, cut, mark, segment_path
 from .segment_jobs import FlushJob, ReleaseJob, SegmentAppend, check_room
@@ -82,7 +82,7 @@ class QueueIndex:
     )
 
     def __init__(
-        self, disk: Disk, directory: str, queue: int, log: Log, segment_entries: int = SEGMENT_ENTRIES
+        self, disk: Disk, directory: str, queue: int, log: IndexLog, segment_entries: int = SEGMENT_ENTRIES
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -106,7 +106,7 @@ class QueueIndex:
     # -- recovery ---
 
     def scan(
-        self, replayed: Replayed | None, clean: dict[int, int] | None, progress: Progress = NO_PROGRESS
+        self, replayed: Replayed | None, clean: dict[int, int] | None, progress: RecoveryProgress = NO_PROGRESS
     ) -> Scan | None:
         """Find what an earlier process of the queue left. Waits for the disk.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..disk.contents import SMALL_FILE, Contents
 from ..disk.damage_log import log_foreign
 from ..disk.disk import Disk
-from ..disk.progress import Progress
+from ..disk.progress import RecoveryProgress
 from ..disk.walk_frames import DamagedPart, walk_frames
 from ..journal.replay import Replayed
 from ..messages.message import latest_expiry
@@ -97,7 +97,7 @@ class ScannedSegment(NamedTuple):
 
 
 def scan_segments(
-    disk: Disk, directory: str, entries: int, replayed: Replayed, progress: Progress
+    disk: Disk, directory: str, entries: int, replayed: Replayed, progress: RecoveryProgress
 ) -> tuple[dict[int, Segment], Scan]:
     """Scan all segments of an index, each of `entries` numbers, and remove their entries from `replayed`. Waits for the
     disk.

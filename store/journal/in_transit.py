@@ -50,7 +50,7 @@ class Taken(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count
 
 
-class Waiting:
+class WaitingDeadLetters:
     """Dead letters that one target has not taken yet.
 
     position   the journal's position at which they were handed over
@@ -70,7 +70,7 @@ class Waiting:
         """The id after the last."""
         return self.first_id + len(self.contents)
 
-    def without(self, first: int, end: int) -> list[Waiting]:
+    def without(self, first: int, end: int) -> list[WaitingDeadLetters]:
         """The dead letters that are left when those with the ids from `first` to before `end` are taken."""
         if end <= self.first_id or self.end_id <= first:
             return [self]
@@ -78,7 +78,7 @@ class Waiting:
         for low, high in ((self.first_id, first), (end, self.end_id)):
             if low < high:
                 contents = self.contents[low - self.first_id : high - self.first_id]
-                part = Waiting(low, self.origin, contents, self.position)
+                part = WaitingDeadLetters(low, self.origin, contents, self.position)
                 part.place = self.place
                 left.append(part)
         return left
@@ -94,7 +94,7 @@ class InTransit:
 
     def __init__(self) -> None:
         #: By target, and then by the id of the first dead letter of each piece.
-        self._by_target: dict[int, dict[int, Waiting]] = {}
+        self._by_target: dict[int, dict[int, WaitingDeadLetters]] = {}
         #: By target: the bytes of what it has not taken.
         self._bytes: dict[int, int] = {}
 
@@ -107,7 +107,7 @@ class InTransit:
         """The queues that have not taken everything."""
         return self._by_target.keys()
 
-    def of(self, target: int) -> Collection[Waiting]:
+    def of(self, target: int) -> Collection[WaitingDeadLetters]:
         """The dead letters that the target has not taken yet."""
         return self._by_target.get(target, {}).values()
 
@@ -121,7 +121,7 @@ class InTransit:
         for target in handed.targets:
             waiting = self._by_target.setdefault(target, {})
             if first_id not in waiting:
-                waiting[first_id] = Waiting(first_id, handed.origin, handed.contents, position)
+                waiting[first_id] = WaitingDeadLetters(first_id, handed.origin, handed.contents, position)
                 self._bytes[target] = self._bytes.get(target, 0) + handed.body_bytes
 
     def take(self, taken: Taken) -> None:
@@ -147,7 +147,7 @@ class InTransit:
         self._by_target.pop(target, None)
         self._bytes.pop(target, None)
 
-    def placed_before(self, position: int) -> list[tuple[int, Waiting]]:
+    def placed_before(self, position: int) -> list[tuple[int, WaitingDeadLetters]]:
         """The dead letters that only records up to this position have, each with its target."""
         return [
             (target, item)

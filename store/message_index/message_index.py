@@ -82,7 +82,7 @@ class Hit(NamedTuple):
     detail: str
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The newest hits first. `is_truncated`: there are more, or the search was given up."""
 
     hits: list[Hit]
@@ -221,7 +221,7 @@ class MessageIndex:
 
     # -- reading
 
-    def find(self, numbers: Iterable[int], key: bytes, begin: int, end: int, most: int) -> Found:
+    def find(self, numbers: Iterable[int], key: bytes, begin: int, end: int, most: int) -> SearchResult:
         """The messages of these queues with this key that were stored from `begin` to `end`, up to `most`."""
         hits: list[Hit] = []
         is_truncated = False
@@ -244,7 +244,7 @@ class MessageIndex:
                             found += 1
                             hits.append(hit)
         hits.sort(key=lambda hit: (hit.stored_at, hit.position), reverse=True)
-        return Found(hits[:most], is_truncated or len(hits) > most)
+        return SearchResult(hits[:most], is_truncated or len(hits) > most)
 
     def at_position(self, position: int) -> Hit | None:
         """The message at a position; None if the index does not have it, or no longer."""

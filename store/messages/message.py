@@ -111,7 +111,7 @@ class QueuedMessage(NamedTuple):
     redelivered: bool
 
 
-class Delivery(NamedTuple):
+class FetchedMessages(NamedTuple):
     """Messages taken from a queue's head, in order. `tags` are ack tags, parallel to `contents`."""
 
     origins: Origins

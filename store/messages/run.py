@@ -14,8 +14,8 @@ from ...seams import seam
 from .arrivals import UNKNOWN, Arrived, copy_of, extended
 from .ascending_runs import AscendingRuns
 from .message import (
-    Delivery,
     Expiries,
+    FetchedMessages,
     Origin,
     Origins,
     QueuedMessage,
@@ -336,9 +336,9 @@ class Run:
             for piece in consecutive([index for index, content in enumerate(self.contents) if content is not None])
         ]
 
-    def delivery(self) -> Delivery:
+    def delivery(self) -> FetchedMessages:
         """The whole run as a delivery."""
-        return Delivery(
+        return FetchedMessages(
             slice_of(self.origins, slice(None)),
             self.redelivered,
             range(self.first, self.first + len(self.contents)),

@@ -42,7 +42,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..messages.message import Delivery, Expiries, Origins, QueuedMessage
+from ..messages.message import Expiries, FetchedMessages, Origins, QueuedMessage
 from ..messages.parts import Part
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class BackingQueue(ABC):
     # -- out
 
     @abstractmethod
-    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+    def fetch(self, count: int, ack_required: bool) -> list[FetchedMessages]:
         """Take up to `count` messages from the head; with `ack_required` they become pending."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class BackingQueue(ABC):
         They are at the head, unless the queue has lanes or drops its lowest priority.
         """
 
-    def fetch_dropped(self, count: int) -> list[Delivery]:
+    def fetch_dropped(self, count: int) -> list[FetchedMessages]:
         """Take the messages that `drop` would remove. They become pending, to be moved as dead letters."""
         return self.fetch(count, True)
 

@@ -12,8 +12,8 @@ from ..index.segment_jobs import SegmentReadJob
 from ..messages.arrivals import UNKNOWN
 from ..messages.lives import FIRST_LIFE
 from ..messages.message import (
-    Delivery,
     Expiries,
+    FetchedMessages,
     Origins,
     QueuedMessage,
     any_of,
@@ -116,7 +116,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
 
     # -- out
 
-    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+    def fetch(self, count: int, ack_required: bool) -> list[FetchedMessages]:
         runs = self._ready.take(count)
         deliveries = _joined(runs)
         if ack_required:
@@ -238,9 +238,9 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         """Do nothing: a lazy queue moves messages to the disk early, and there is none."""
 
 
-def _joined(runs: list[Run]) -> list[Delivery]:
+def _joined(runs: list[Run]) -> list[FetchedMessages]:
     """The deliveries of runs. Neighbouring runs that differ only in expiry or origin become one delivery."""
-    deliveries: list[Delivery] = []
+    deliveries: list[FetchedMessages] = []
     for run in runs:
         last = deliveries[-1] if deliveries else None
         if (
@@ -251,7 +251,7 @@ def _joined(runs: list[Run]) -> list[Delivery]:
         ):
             origins = joined(last.origins, len(last.contents), run.origins, len(run.contents))
             last.contents.extend(run.contents)
-            deliveries[-1] = Delivery(origins, last.redelivered, range(last.tags[0], run.end), last.contents)
+            deliveries[-1] = FetchedMessages(origins, last.redelivered, range(last.tags[0], run.end), last.contents)
         else:
             deliveries.append(run.delivery())
     return deliveries

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import lmdb
 
-from ..bodies.location_index import Checkpoint, Entry, LocationIndex, Saved
+from ..bodies.location_index import BodyLocation, Checkpoint, LocationIndex, Saved
 from ..bodies.rdq_file import FoundRecord, aside_number, file_name, file_number
-from ..bodies.store_recovery import STATE, State, read_state
+from ..bodies.store_recovery import STATE, StoreState, read_state
 from ..bodies.walk_records import DamagedBytes, walk_records
 from ..disk.disk import Disk
 from ..disk.read_only_disk import file_size
@@ -148,7 +148,7 @@ class _Check:
             elif name not in _OTHERS:
                 self._findings.warn(place, "it is no file of a message store", "it is left alone")
 
-    def _read_state(self) -> State | None:
+    def _read_state(self) -> StoreState | None:
         place = f"{self._paths.directory}/{STATE}"
         state = read_state(self._disk, self._paths.directory)
         if state is None and self._disk.exists(place):
@@ -161,7 +161,7 @@ class _Check:
             )
         return state
 
-    def _open_index(self, state: State) -> None:
+    def _open_index(self, state: StoreState) -> None:
         """Open the index if the next start will trust it."""
         place, path = self._paths.index_place, self._paths.index_path
         anew = "warren scans all files and builds the index again; no message is lost"
@@ -253,7 +253,7 @@ class _Check:
         place = f"{self._paths.directory}/{file_name(number)}"
         report = DataFileReport(file_name(number), self._sizes[number])
         self._found.files.append(report)
-        located: dict[int, tuple[bytes, Entry]] = {}
+        located: dict[int, tuple[bytes, BodyLocation]] = {}
         if self._index is not None and number not in self._interrupted:
             located = {entry.offset: (message_id, entry) for message_id, entry in self._index.located_in(number)}
         self._located += len(located)
@@ -284,10 +284,10 @@ class _Check:
         self._report_astray(place, located)
 
     @staticmethod
-    def _is_located(located: tuple[bytes, Entry] | None, record: FoundRecord) -> bool:
+    def _is_located(located: tuple[bytes, BodyLocation] | None, record: FoundRecord) -> bool:
         return located is not None and located[0] == record.message_id and located[1].total_size == record.total_size
 
-    def _report_damage(self, place: str, damage: DamagedBytes, located: dict[int, tuple[bytes, Entry]]) -> None:
+    def _report_damage(self, place: str, damage: DamagedBytes, located: dict[int, tuple[bytes, BodyLocation]]) -> None:
         """Report damage; `located` has the locations at which there is no whole record."""
         within = [located.pop(offset)[0] for offset in sorted(located) if damage.offset <= offset < damage.end]
         is_torn = damage.is_tail and damage.is_torn and not within and not self._is_trusted
@@ -325,7 +325,7 @@ class _Check:
             )
             self._found.is_whole = False
 
-    def _report_astray(self, place: str, located: dict[int, tuple[bytes, Entry]]) -> None:
+    def _report_astray(self, place: str, located: dict[int, tuple[bytes, BodyLocation]]) -> None:
         """Report locations at which there is another record, or the middle of one."""
         astray = [message_id for message_id, _ in located.values() if self._references.count(message_id)]
         if astray:

@@ -55,7 +55,7 @@ class JournalFound:
 
 
 @dataclass
-class _Behind:
+class _BehindCounts:
     """Counts of the whole frames behind damage, which show how much the damage could have cost."""
 
     frames: int = 0
@@ -129,7 +129,7 @@ class _Reader:
     def read(self, number: int) -> None:
         place = f"{self._directory}/{file_name(number)}"
         damage: DamagedPart | None = None
-        behind = _Behind()
+        behind = _BehindCounts()
         others = 0
         try:
             file = self._disk.open(place)
@@ -149,7 +149,7 @@ class _Reader:
         if damage is not None:
             self._report_damage(place, number == self._last, damage, behind, others)
 
-    def _frame(self, place: str, part: WholeFrame, behind: _Behind) -> None:
+    def _frame(self, place: str, part: WholeFrame, behind: _BehindCounts) -> None:
         try:
             if part.kind != Kind.RECORDS:
                 raise ValueError(f"frames of kind {part.kind} do not belong here")
@@ -169,7 +169,9 @@ class _Reader:
             )
             self.is_whole = False
 
-    def _report_damage(self, place: str, is_last: bool, damage: DamagedPart, behind: _Behind, others: int) -> None:
+    def _report_damage(
+        self, place: str, is_last: bool, damage: DamagedPart, behind: _BehindCounts, others: int
+    ) -> None:
         self.is_whole = self.is_whole and is_last and damage.is_torn_tail and not self._is_clean
         if is_last and damage.is_torn_tail and not self._is_clean:
             what = "zeros" if damage.is_zero else "a frame that was not written to its end"
@@ -267,7 +269,7 @@ class _Reader:
             )
 
 
-def _count(entry: Record, behind: _Behind) -> None:
+def _count(entry: Record, behind: _BehindCounts) -> None:
     if entry.type is Type.PUBLISH:
         behind.published += sum(len(run.contents) for run, _ in decode_runs(entry.body))
     elif entry.type is Type.ACK:

@@ -62,10 +62,10 @@ class VhostPlace:
 
 def check_vhost(place: VhostPlace, findings: Findings, advance: Callable[[int], None]) -> VhostReport:
     """Check everything in the directory."""
-    return _Vhost(place, findings, advance).check()
+    return _VhostCheck(place, findings, advance).check()
 
 
-class _Vhost:
+class _VhostCheck:
     def __init__(self, place: VhostPlace, findings: Findings, advance: Callable[[int], None]) -> None:
         self._place = place
         self._disk = place.disk

@@ -21,7 +21,7 @@ from warren.store.journal.journal_engine import JournalEngine
 from warren.store.journal.log_writer import LogWriter
 from warren.store.journal.replay import Replayed
 from warren.store.messages.lives import Lives
-from warren.store.messages.message import Delivery, QueuedMessage
+from warren.store.messages.message import FetchedMessages, QueuedMessage
 from warren.store.messages.run import Run
 from warren.store.queue.backing_queue import UNLIMITED, Dispose
 from warren.store.queue.variable.read_ahead import ReadAheadJob
@@ -32,7 +32,7 @@ IDS_AT_A_TIME = 4096
 
 
 class DirectLog:
-    """The `queue_index.Log` of queues that share a thread with their journal: positions are the journal's.
+    """The `IndexLog` of queues that share a thread with their journal: positions are the journal's.
 
     Without `has_sizes` it records no sizes of segments.
     """
@@ -275,8 +275,8 @@ class DirectQueue(VariableQueue):
 
     # -- methods that read the head first
 
-    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
-        deliveries: list[Delivery] = []
+    def fetch(self, count: int, ack_required: bool) -> list[FetchedMessages]:
+        deliveries: list[FetchedMessages] = []
         while count > 0 and self._load_head():
             found = super().fetch(count, ack_required)
             count -= sum(len(delivery.contents) for delivery in found)

@@ -27,7 +27,7 @@ from warren.actors.connection import Connection
 from warren.amqp import methods
 from warren.amqp.fields import table_from
 from warren.bench.soak import Server, load
-from warren.store.bodies.location_index import Entry
+from warren.store.bodies.location_index import BodyLocation
 
 from .anatomy import TIMEOUT, Anatomy
 from .churns import CHURNS, Site, frames, message, open_channel, read_until, tls_connections
@@ -79,7 +79,7 @@ def ours() -> Counter[str]:
         kind = type(thing)
         if kind is types.CoroutineType:
             found[f"coroutine {thing.__qualname__}"] += 1
-        elif kind is Entry and not thing.ref_count:
+        elif kind is BodyLocation and not thing.ref_count:
             # A body that no queue has. The message store commits that it is gone with the next body that it writes, or
             # when thousands have gathered, so their number depends on when it last wrote.
             continue

@@ -22,7 +22,7 @@ from ....amqp.frames import build_content, method_frame
 from ....amqp.method import Method
 from ....amqp.properties import Properties, encode_properties
 from ....definitions.access import Kind, Right
-from ....routing.arguments.catalogue_arguments import CATALOGUE, Request, catalogue_arguments
+from ....routing.arguments.catalogue_arguments import CATALOGUE, CatalogueRequest, catalogue_arguments
 from ....routing.glob import matches_glob
 from ....routing.rows import QueueRow
 from ....runtime.process import Process
@@ -83,7 +83,7 @@ class Catalogue:
         if self._config.has_cancel_notify:
             self._put_unasked(methods.BasicCancel(tag, True))
 
-    async def _queue_rows(self, request: Request) -> list[InfoItems]:
+    async def _queue_rows(self, request: CatalogueRequest) -> list[InfoItems]:
         rows = await self._wanted(request)
         if len(rows) > MOST_ROWS:
             raise AmqpError(
@@ -113,7 +113,7 @@ class Catalogue:
                 found.append({"name": name, "dedup": window, "queue": shown})
         return found
 
-    async def _wanted(self, request: Request) -> list[QueueRow]:
+    async def _wanted(self, request: CatalogueRequest) -> list[QueueRow]:
         """The rows of the queues that are asked for, that run, and that the user may read, sorted by name.
 
         A sharded queue stands for its shards, because it has no messages of its own.

@@ -15,7 +15,7 @@ from ....amqp.parser.events import METHOD
 from ....routing.queue_types import GROUP
 from ....routing.rows import QueueRow
 from ....runtime.process import Process
-from ....store.messages.message import Delivery, any_of
+from ....store.messages.message import FetchedMessages, any_of
 from ...context.node_context import NodeContext
 from ...contracts.channel import ChannelConfig
 from ...contracts.group import to_group
@@ -123,7 +123,7 @@ class Gets:
         else:
             self._backlog.extendleft(reversed(unanswered))
 
-    def _answer(self, row: QueueRow, delivery: Delivery | None, messages_left: int, no_ack: bool) -> None:
+    def _answer(self, row: QueueRow, delivery: FetchedMessages | None, messages_left: int, no_ack: bool) -> None:
         output, deliveries, count = self._output, self._deliveries, self._deliveries.count
         if delivery is None:
             count("get_empty", 1)
@@ -151,7 +151,7 @@ class Gets:
         message = to_queue.get(self._config.channel_id, self._process.myAddress, no_ack)
         return await self._queues.ask(row, message, is_watched=True)
 
-    async def _get_from_shards(self, row: QueueRow, no_ack: bool) -> tuple[QueueRow, Delivery | None, int]:
+    async def _get_from_shards(self, row: QueueRow, no_ack: bool) -> tuple[QueueRow, FetchedMessages | None, int]:
         """Take a message from the next shard that has one; return the shard, and how many messages all have then.
 
         The search begins behind the shard that answered last, so N successive gets from N full shards take a message

@@ -30,7 +30,7 @@ from .unacked import Unacked, UnackedRun
 UNLIMITED = 1 << 62
 
 
-class Request(NamedTuple):
+class GrantRequest(NamedTuple):
     """A queue waits for the grant of up to `wanted` deliveries."""
 
     queue_id: str
@@ -72,7 +72,7 @@ class Limiter:
         self.granted: dict[str, int] = {}
         #: Queues that wait for a grant, in the order of their requests; None if there are none, because an empty deque
         #: takes 760 bytes of each channel.
-        self.requests: deque[Request] | None = None
+        self.requests: deque[GrantRequest] | None = None
         #: The prefetch of each consumer of a sharded queue, by the queue id of each of the shards.
         self.shared: dict[str, SharedPrefetch] = {}
 
@@ -146,7 +146,7 @@ class Limiter:
         if self.needs_grants(queue_id):
             if self.requests is None:
                 self.requests = deque()
-            self.requests.append(Request(queue_id, address, wanted))
+            self.requests.append(GrantRequest(queue_id, address, wanted))
             self.grant()
 
     def request_now(self, address: Address[ToQueue], queue_id: str, wanted: int) -> None:
@@ -241,7 +241,7 @@ class Limiter:
             # Send the settlements that made room before the grants. Otherwise a queue would use a grant for the message
             # behind those that it gets back.
             self._queues.send_settlements()
-        full: deque[Request] = deque()
+        full: deque[GrantRequest] = deque()
         used_up: set[SharedPrefetch] = set()
         while requests and free > 0:
             share = max(1, free // len(requests))

@@ -19,7 +19,7 @@ from ...context.node_context import NodeContext
 from ..queue_links import QueueLinks
 from .confirms import Confirms
 from .range_set import Range, RangeSet
-from .retained import Retained, numbers_of
+from .retained import RetainedPublishes, numbers_of
 
 if TYPE_CHECKING:
     from ...contracts.queue import PublishEntry
@@ -39,13 +39,15 @@ class Failover:
         self._confirms = confirms
         self._credit = credit
         #: None until the channel publishes to a mirrored queue.
-        self._retained: Retained | None = None
+        self._retained: RetainedPublishes | None = None
         queues.floor_of = confirms.floor_of
 
     def keep(self, queue_id: str, entry: PublishEntry) -> None:
         """Retain an entry that the channel is about to send a mirrored queue, and for which it awaits confirms."""
         if self._retained is None:
-            self._retained = Retained(self._context.settings.channel_retain_limit, self._context.retained_bytes)
+            self._retained = RetainedPublishes(
+                self._context.settings.channel_retain_limit, self._context.retained_bytes
+            )
         self._retained.keep(queue_id, entry)
 
     def answered(self, queue_id: str) -> None:

@@ -1,4 +1,4 @@
-"""`Retained`: the publishes of one channel to mirrored queues that were not answered yet (CL-96).
+"""`RetainedPublishes`: the publishes of one channel to mirrored queues that were not answered yet (CL-96).
 
 If the master of a queue is lost, the next one may not have them. Then the channel publishes them again, and the client
 sees one confirm for each.
@@ -25,7 +25,7 @@ NODE_BYTES = 256 << 20
 MESSAGE_BYTES = 128
 
 
-class Retained:
+class RetainedPublishes:
     """See the module. A channel retains at most `limit` bytes, and all channels of its node at most `NODE_BYTES`
     together. A channel that exceeds one of these drops its oldest publishes.
     """

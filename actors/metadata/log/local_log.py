@@ -47,7 +47,7 @@ from ..state import effects
 from ..state.commands import Command
 from ..state.effects import Applied
 from ..state.state import Refusal, State, additions, apply
-from .log import Answer, LogOwner, Outcome
+from .log import Answer, CommandOutcome, LogOwner
 from .row_encoding import (
     REMOVALS,
     RowKey,
@@ -75,7 +75,7 @@ CONSEQUENCE = (
 )
 
 
-class _Proposal:
+class _DurableCommand:
     """A command that puts durable rows: the changes that it makes to the state as of `version`, and to the store."""
 
     __slots__ = ("answer", "changes", "command", "version", "written")
@@ -104,15 +104,15 @@ class LocalLog:
         #: How many commands were applied.
         self._version = 0
         #: Commands that add durable rows, for the next commit.
-        self._proposals: list[_Proposal] = []
+        self._proposals: list[_DurableCommand] = []
         #: The changes that the next commit makes besides those of its proposals.
         self._owed: dict[RowKey, Change] = {}
         #: The answers that wait for the next commit, each with the outcome that it reports if the commit succeeds.
-        self._waiting: list[tuple[Answer, Outcome]] = []
+        self._waiting: list[tuple[Answer, CommandOutcome]] = []
         #: The changes of the commit that is running.
         self._written: dict[RowKey, Change] = {}
         #: The answers of the commit that is running; None if no commit is running.
-        self._in_flight: list[tuple[Answer, Outcome]] | None = None
+        self._in_flight: list[tuple[Answer, CommandOutcome]] | None = None
         self._has_retry = False
 
     async def open(self, directory: DataDir | None) -> StoredRows:
@@ -168,15 +168,15 @@ class LocalLog:
             if self.store is not None:
                 changes = additions(self._state, command)
                 if any(map(is_durable, changes)):
-                    self._proposals.append(_Proposal(command, answer, changes, self._version))
+                    self._proposals.append(_DurableCommand(command, answer, changes, self._version))
                     return
             applied = self._apply(command)
         except REFUSALS as error:
             # The traceback is removed, because its frames refer to `answer` and to this log. `answer` keeps the
             # outcome, so this would be a cycle that keeps all of them alive.
-            answer(Outcome(None, error.with_traceback(None)))
+            answer(CommandOutcome(None, error.with_traceback(None)))
             return
-        outcome = Outcome(applied)
+        outcome = CommandOutcome(applied)
         if until_durable and self._is_unwritten(command, applied):
             self._wait(answer, outcome)
         else:
@@ -184,14 +184,14 @@ class LocalLog:
 
     def flush(self, answer: Answer) -> None:
         """See `Log`."""
-        self._wait(answer, Outcome(None))
+        self._wait(answer, CommandOutcome(None))
 
     async def settled(self) -> None:
         """Wait until nothing is left to write. Raises AmqpError if the disk refuses something."""
         refusals: list[Refusal | None] = []
         answered = Signal(self._process)
 
-        def take(outcome: Outcome) -> None:
+        def take(outcome: CommandOutcome) -> None:
             refusals.append(outcome.error)
             answered.wake()
 
@@ -204,7 +204,7 @@ class LocalLog:
             if refusals[0] is not None:
                 raise refusals[0]
 
-    def _wait(self, answer: Answer, outcome: Outcome) -> None:
+    def _wait(self, answer: Answer, outcome: CommandOutcome) -> None:
         """Give this answer when everything that is to be written now is written."""
         if self._owed or self._proposals:
             self._waiting.append((answer, outcome))
@@ -282,7 +282,7 @@ class LocalLog:
             way_out = "Nothing was changed. Free space on the disk of the data directory"
             refusal = f"metadata cannot be written: {error}. {way_out}"
             for proposal in proposals:
-                proposal.answer(Outcome(None, AmqpError(INTERNAL_ERROR, refusal)))
+                proposal.answer(CommandOutcome(None, AmqpError(INTERNAL_ERROR, refusal)))
             for answer, outcome in waiting:
                 answer(outcome._replace(error=AmqpError(INTERNAL_ERROR, refusal)))
         else:
@@ -297,12 +297,12 @@ class LocalLog:
         self._written, self._in_flight = {}, None
         self.begin()
 
-    def _next_proposals(self) -> list[_Proposal]:
+    def _next_proposals(self) -> list[_DurableCommand]:
         """Take the proposals that the next commit can write, and check again those that are older than the state."""
         proposals, self._proposals = self._proposals[:COMMITTED_AT_ONCE], self._proposals[COMMITTED_AT_ONCE:]
-        taken: list[_Proposal] = []
+        taken: list[_DurableCommand] = []
         #: Those that would write a row which another proposal of this commit writes.
-        delayed: list[_Proposal] = []
+        delayed: list[_DurableCommand] = []
         keys: set[RowKey] = set()
         for proposal in proposals:
             if proposal.version != self._version and not self._still_adds(proposal):
@@ -315,30 +315,30 @@ class LocalLog:
         self._proposals[:0] = delayed
         return taken
 
-    def _still_adds(self, proposal: _Proposal) -> bool:
+    def _still_adds(self, proposal: _DurableCommand) -> bool:
         """Whether the command still puts a durable row. If it does not, it is applied or refused here."""
         try:
             changes = additions(self._state, proposal.command)
             if any(map(is_durable, changes)):
                 proposal.check(changes, self._version)
                 return True
-            outcome = Outcome(self._apply(proposal.command))
+            outcome = CommandOutcome(self._apply(proposal.command))
         except REFUSALS as error:
-            outcome = Outcome(None, error)
+            outcome = CommandOutcome(None, error)
         proposal.answer(outcome)
         return False
 
-    def _committed(self, proposal: _Proposal) -> None:
+    def _committed(self, proposal: _DurableCommand) -> None:
         """Apply a command whose rows are on the disk. If the state has them otherwise by now, the disk is corrected."""
         try:
             applied = self._apply(proposal.command)
         except REFUSALS as error:
             self._owe_correction(proposal.written)
-            proposal.answer(Outcome(None, error))
+            proposal.answer(CommandOutcome(None, error))
             return
         if applied.changes != proposal.changes:
             self._owe_correction(proposal.written)
-        proposal.answer(Outcome(applied))
+        proposal.answer(CommandOutcome(applied))
 
     def _owe_correction(self, keys: Iterable[RowKey]) -> None:
         """Have the next commit write these rows as the state has them, and delete those that it does not have."""

@@ -28,7 +28,7 @@ class OutcomeUnknown(AmqpError):
     """
 
 
-class Outcome(NamedTuple):
+class CommandOutcome(NamedTuple):
     """What became of a proposed command.
 
     applied   what it did; None if it was refused and did nothing
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
     error: Refusal | None = None
 
 
-Answer = Callable[[Outcome], None]
+Answer = Callable[[CommandOutcome], None]
 
 
 class LogOwner(Protocol):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ....store.data_dir.vhost_dir import LEVEL_BITS, queue_numbers
 from ....store.deduplication.ids_file import delete_ids
 from ....store.disk.disk import Disk
-from ....store.disk.progress import Progress
+from ....store.disk.progress import RecoveryProgress
 from ....store.messages.message_ids import StoredSpan
 from ....store.queue.variable.disk_queue import DiskQueue
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def scan(
-    level: DiskQueue, terms: Terms | None, is_copy: bool, progress: Progress, disk: Disk, old_ids: str | None
+    level: DiskQueue, terms: Terms | None, is_copy: bool, progress: RecoveryProgress, disk: Disk, old_ids: str | None
 ) -> list[StoredSpan]:
     """Scan a level, and recover it in the same call if it needs no body: a second call in another thread would cost
     thousands of small queues as much as their recovery. Files of digests in the directory `old_ids` are deleted. Waits

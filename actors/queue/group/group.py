@@ -1,9 +1,9 @@
 """`Group`: the role of the replica of a group queue, which delivers what its members have (QP-75 to QP-80).
 
-    Consumers    the consumers of the group, and which of them gets the next message
-    Member       a queue that offers messages (`members.py`)
-    Schedule     which member is next (`schedule.py`)
-    Holdings     the ack tags of what the consumers have
+    Consumers         the consumers of the group, and which of them gets the next message
+    GroupMember       a queue that offers messages (`members.py`)
+    MemberSchedule    which member is next (`schedule.py`)
+    Holdings          the ack tags of what the consumers have
 
     member has messages  ->  limiter_request, its offer
     a consumer has room  ->  the schedule chooses a member; `Consumers.share` reserves a place for each of its messages
@@ -44,12 +44,12 @@ from ..consumers.grants import Grants
 from ..listing import replica_items
 from ..master.queue_expiry import QueueExpiry
 from ..role import Role, Steps
-from .members import Holdings, Member
+from .members import GroupMember, Holdings
 from .schedule import schedule_of
 
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
-    from ....store.messages.message import Delivery
+    from ....store.messages.message import FetchedMessages
     from ...contracts.channel import DeliveryRun, Outcome
     from ...contracts.disk import HandedEntry
     from ...contracts.info_items import InfoItems
@@ -89,7 +89,7 @@ class Group(Role):
         self.consumers = Consumers(settings.single_active_consumer)
         self.holdings = Holdings()
         #: In the order of the group's definition. Only the process adds and removes members.
-        self.members: list[Member] = []
+        self.members: list[GroupMember] = []
         #: Set by the process: called when the first consumer comes, called when the last one leaves, and whether a user
         #: may read a member.
         self.join: Callable[[], None] = _nothing
@@ -97,7 +97,7 @@ class Group(Role):
         self.may_read: Callable[[str, str], bool] = lambda user, queue: True
         #: Members that the process has to ask a question after it has sent them the messages of this turn. A member's
         #: offer arrives before its answer, so once it has answered, the group knows whether it has messages.
-        self.to_ask: list[Member] = []
+        self.to_ask: list[GroupMember] = []
         self._schedule = schedule_of(self.arguments)
         self._grants = Grants(state.row.queue_id, state.effects)
         self._queue_expiry = QueueExpiry(state.effects, state.now)
@@ -137,15 +137,15 @@ class Group(Role):
 
     # -- members ------------------------------------------------------------------------------------
 
-    def member(self, queue_id: str) -> Member | None:
+    def member(self, queue_id: str) -> GroupMember | None:
         return next((member for member in self.members if member.row.queue_id == queue_id), None)
 
-    def answered(self, member: Member) -> None:
+    def answered(self, member: GroupMember) -> None:
         """Note that the member has answered a question. If it has messages, its offer came before the answer."""
         member.questions -= 1
         self._is_due = True
 
-    def remove_member(self, member: Member) -> None:
+    def remove_member(self, member: GroupMember) -> None:
         """Remove a member that has ended or no longer belongs to the group. Its queue requeues what consumers hold."""
         member.is_gone = True
         self.members.remove(member)
@@ -154,18 +154,18 @@ class Group(Role):
         member.granted = member.offered = 0
         self._is_due = True
 
-    def offer(self, member: Member, count: int) -> None:
+    def offer(self, member: GroupMember, count: int) -> None:
         """Note an offer: the member has `count` ready messages."""
         member.offered, member.offered_since = count, self._state.now()
         self._is_due = True
 
-    def offer_now(self, member: Member, count: int) -> None:
+    def offer_now(self, member: GroupMember, count: int) -> None:
         """As `offer`, but answered with a grant at once, perhaps of 0, because the member does not wait for one."""
         taken, _ = self._reserve(member, count)
         member.granted += taken
         self._state.effects.send(member.address, to_queue.limiter_grant(self.take_id, taken))
 
-    def returned(self, member: Member, count: int) -> None:
+    def returned(self, member: GroupMember, count: int) -> None:
         """Take back `count` grants that the member does not use."""
         member.granted -= count
         for consumer, room in member.give_up_places(count):
@@ -175,8 +175,8 @@ class Group(Role):
         """Grant what the consumers have room for, in the order of the schedule."""
         self._is_due = False
         consumers, effects, now = self.consumers, self._state.effects, self._state.now()
-        granted: dict[Member, int] = {}
-        members: Sequence[Member] = self.members
+        granted: dict[GroupMember, int] = {}
+        members: Sequence[GroupMember] = self.members
         while len(consumers):
             found = self._schedule.choose(members, now)
             if found is None:
@@ -204,7 +204,7 @@ class Group(Role):
         for record in self.consumers.channels_without_grant():
             self._grants.request(record, wanted)
 
-    def _reserve(self, member: Member, most: int) -> tuple[int, bool]:
+    def _reserve(self, member: GroupMember, most: int) -> tuple[int, bool]:
         """Reserve places for up to `most` messages of a member. Returns how many, and whether a consumer with room may
         not read the member (QP-80).
         """
@@ -242,7 +242,7 @@ class Group(Role):
             self.consumers.resume(record)
         self._is_due = True
 
-    def delivered(self, member: Member, runs: list[DeliveryRun]) -> None:
+    def delivered(self, member: GroupMember, runs: list[DeliveryRun]) -> None:
         """Hand messages of a member to the consumers that have places for them."""
         for origins, redelivered, tags, contents in runs:
             assert tags is not None, "a group acknowledges"
@@ -264,7 +264,7 @@ class Group(Role):
         """The messages that no consumer can take, because the consumers that had places for them have left."""
         return tags
 
-    def _takers(self, member: Member, count: int) -> list[tuple[Consumer, int]]:
+    def _takers(self, member: GroupMember, count: int) -> list[tuple[Consumer, int]]:
         """The consumers of the next `count` messages that the member delivers. Others take the places of consumers that
         have left.
         """
@@ -281,7 +281,7 @@ class Group(Role):
             found += member.give_up_places(taken)
         return found
 
-    def _hand_over(self, member: Member, consumer: Consumer, run: DeliveryRun) -> None:
+    def _hand_over(self, member: GroupMember, consumer: Consumer, run: DeliveryRun) -> None:
         origins, redelivered, tags, contents = run
         assert tags is not None
         outbox = self._state.effects.outbox
@@ -293,16 +293,16 @@ class Group(Role):
             own = self.holdings.add(member, tags)
             outbox.put_unacked(consumer, (origins, redelivered, own, contents), own)
 
-    def _with_source(self, member: Member, contents: Sequence[bytes]) -> Sequence[bytes]:
+    def _with_source(self, member: GroupMember, contents: Sequence[bytes]) -> Sequence[bytes]:
         if not self.arguments.has_source_header:
             return contents
         return [with_properties(each, _with_source(content_properties(each), member.name)) for each in contents]
 
-    def in_order(self) -> Sequence[Member]:
+    def in_order(self) -> Sequence[GroupMember]:
         """The members, in the order in which basic.get asks them."""
         return self._schedule.order(self.members)
 
-    def got(self, member: Member, record: ChannelRecord | None, delivery: Delivery) -> Delivery:
+    def got(self, member: GroupMember, record: ChannelRecord | None, delivery: FetchedMessages) -> FetchedMessages:
         """Handle what a member answered to basic.get. `record` is None if the message needs no acknowledgement."""
         self._schedule.served(member, 1)
         contents = list(self._with_source(member, delivery.contents))
@@ -313,7 +313,7 @@ class Group(Role):
         record.pending.add(own, None)
         return delivery._replace(tags=own, contents=contents)
 
-    def settle_at(self, member: Member, outcome: Outcome, tags: Sequence[int]) -> None:
+    def settle_at(self, member: GroupMember, outcome: Outcome, tags: Sequence[int]) -> None:
         if outcome == "requeue" and self.arguments.schedule == "strict" and member not in self.to_ask:
             # The member has a message again, which must be delivered before those of later members. The member offers
             # it in its next turn; the question makes the group wait for that offer.
@@ -387,7 +387,7 @@ class Group(Role):
             if self._state.row.auto_delete and self._had_consumer:
                 self._state.effects.end("auto-delete")
 
-    def get(self, record: ChannelRecord | None) -> Steps[tuple[Delivery | None, int]]:
+    def get(self, record: ChannelRecord | None) -> Steps[tuple[FetchedMessages | None, int]]:
         raise AssertionError("the process asks the members")
 
     def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None:

@@ -1,4 +1,4 @@
-"""`Member`: a queue whose messages a group delivers, and `Holdings`: which message of which member has which ack tag.
+"""`GroupMember`: a queue whose messages a group delivers, and `Holdings`: which ack tags their messages have.
 
 A group is to its members what a channel with a channel-wide prefetch is to its queues: a member that has messages asks
 for a grant (`limiter_request`), which is its offer, and delivers or returns what the group grants. For each message
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class GroupMember:
     """One member, as long as its process lives at one address."""
 
     row: QueueRow
@@ -94,24 +94,24 @@ class Holdings:
     __slots__ = ("_held", "_next")
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Member, int]] = {}
+        self._held: dict[int, tuple[GroupMember, int]] = {}
         self._next = 0
 
-    def add(self, member: Member, tags: Sequence[int]) -> range:
+    def add(self, member: GroupMember, tags: Sequence[int]) -> range:
         """Give ack tags to messages of a member that have these tags there."""
         first, self._next = self._next, self._next + len(tags)
         own = range(first, self._next)
         self._held.update(zip(own, zip(repeat(member), tags)))
         return own
 
-    def of(self, member: Member) -> set[int]:
+    def of(self, member: GroupMember) -> set[int]:
         """The ack tags that the messages of this member have at the member."""
         return {tag for holder, tag in self._held.values() if holder is member}
 
     @seam("where the settlement of a group's delivery goes")
-    def take(self, tags: Sequence[int]) -> dict[Member, list[int]]:
+    def take(self, tags: Sequence[int]) -> dict[GroupMember, list[int]]:
         """Forget messages, and return their tags by member, without those of members that have ended."""
-        found: dict[Member, list[int]] = {}
+        found: dict[GroupMember, list[int]] = {}
         for held in map(self._held.pop, tags, repeat(None)):
             if held is None or held[0].is_gone:
                 continue

@@ -28,13 +28,13 @@ from ...contracts.queue import to_queue
 from ...metadata.info_items import with_member_items
 from ..process import Queue
 from .group import Group
-from .members import Member
+from .members import GroupMember
 
 if TYPE_CHECKING:
     from ....runtime.contract import Address, Sender
     from ....runtime.coroutines import Slices
     from ....runtime.exit_reason import ExitReason
-    from ....store.messages.message import Delivery
+    from ....store.messages.message import FetchedMessages
     from ...contracts.channel import DeliveryRun, ToChannel
     from ...contracts.info_items import InfoItems
     from ...contracts.queue import Got
@@ -121,7 +121,7 @@ class GroupQueue(Queue):
         if row is not None:
             group = self.role.arguments
             order = None if group.pattern is not None else {name: at for at, name in enumerate(group.members)}
-            member = Member(row, group.weight_of(name))
+            member = GroupMember(row, group.weight_of(name))
             insort(self.role.members, member, key=lambda each: each.name if order is None else order[each.name])
             if len(self.role.consumers):
                 self.spawn(self._join(member))
@@ -130,7 +130,7 @@ class GroupQueue(Queue):
         group = self.role.arguments
         return name in group.members if group.pattern is None else patterns.matches(group.pattern, name)
 
-    def _drop(self, member: Member) -> None:
+    def _drop(self, member: GroupMember) -> None:
         if member.is_joined:
             self.demonitor(MEMBER + member.row.queue_id)
         self.role.remove_member(member)
@@ -147,7 +147,7 @@ class GroupQueue(Queue):
             if not member.is_joined:
                 self.spawn(self._join(member))
 
-    async def _join(self, member: Member) -> None:
+    async def _join(self, member: GroupMember) -> None:
         """Consume from a member."""
         member.is_joined = True
         member.questions += 1
@@ -172,7 +172,7 @@ class GroupQueue(Queue):
         self._refusing.discard(member.name)
         await self._ask_for_offer(member)
 
-    async def _ask_for_offer(self, member: Member) -> None:
+    async def _ask_for_offer(self, member: GroupMember) -> None:
         """Have the member handle everything that was sent to it before. An offer that it makes then comes in front of
         its answer, because it makes offers at the end of each turn.
         """
@@ -194,7 +194,7 @@ class GroupQueue(Queue):
                 self.demonitor(MEMBER + member.row.queue_id)
                 self.send(member.address, to_queue.cancel(self.role.take_id, self._tag))
 
-    def _try_again(self, member: Member) -> None:
+    def _try_again(self, member: GroupMember) -> None:
         self.start_timer(RETRY, MEMBER + member.name)
 
     def on_timer(self, payload: str) -> None:
@@ -305,7 +305,7 @@ class GroupQueue(Queue):
             return delivery, (await self._of_members())["messages_ready"]
         return None, 0
 
-    async def _get_from(self, member: Member) -> Delivery | None:
+    async def _get_from(self, member: GroupMember) -> FetchedMessages | None:
         here = cast("Address[ToChannel]", self.myAddress)
         try:
             found, _ = await self.ask(member.address, to_queue.get(self.role.take_id, here, False))

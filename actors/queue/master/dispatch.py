@@ -1,7 +1,7 @@
 """`Dispatch`: how messages leave a queue for its consumers (AB-122, AB-127, AB-128).
 
-Messages are fetched from the head while a consumer can take one, and gathered in the `Outbox` of the queue's effects.
-The replica sends them at the end of its turn, one message for each run of neighbours that go to one consumer.
+Messages are fetched from the head while a consumer can take one, and gathered in the `ChannelDeliveries` of the queue's
+effects. The replica sends them at the end of its turn, one message for each run of neighbours that go to one consumer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from ....store.messages.message import Delivery, slice_of
+from ....store.messages.message import FetchedMessages, slice_of
 from ....store.messages.parts import Part
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
@@ -168,7 +168,7 @@ class Dispatch:
         if self.group_pacing is not None:
             self.group_pacing.rest(consumers)
 
-    def _note(self, fetched: Sequence[Delivery]) -> None:
+    def _note(self, fetched: Sequence[FetchedMessages]) -> None:
         """Note that these messages leave for consumers."""
         if self.pacing is not None:
             self.pacing.delivered(fetched)
@@ -184,7 +184,7 @@ class Dispatch:
         # The channels' consumers on other queues may use the grants meanwhile.
         self._return_all_grants()
 
-    def _assign(self, shares: list[Share], deliveries: list[Delivery]) -> None:
+    def _assign(self, shares: list[Share], deliveries: list[FetchedMessages]) -> None:
         """Give the fetched messages to the consumers at which `Consumers.share` has counted them."""
         outbox = self.outbox
         counts = self._counts
@@ -234,7 +234,7 @@ class Dispatch:
         if found is not None:
             self.histograms.publish_to_deliver.observe(self._now() - found[1])
 
-    def left(self, fetched: Sequence[Delivery]) -> None:
+    def left(self, fetched: Sequence[FetchedMessages]) -> None:
         """Count the followed message if it is among these, and forget it if it has left the queue in another way."""
         assert self.followed is not None
         number, began = self.followed

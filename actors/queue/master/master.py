@@ -55,7 +55,7 @@ from .utilisation import Utilisation
 
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
-    from ....store.messages.message import Delivery
+    from ....store.messages.message import FetchedMessages
     from ....store.queue.backing_queue import BackingQueue
     from ...contracts.channel import Outcome
     from ...contracts.disk import HandedEntry
@@ -403,7 +403,7 @@ class Master(Role):
         if self.state.row.auto_delete and self.had_consumer and not len(self.consumers):
             self.effects.end("auto-delete")
 
-    def get(self, record: ChannelRecord | None) -> Steps[tuple[Delivery | None, int]]:
+    def get(self, record: ChannelRecord | None) -> Steps[tuple[FetchedMessages | None, int]]:
         counts = self.delivery_counts
         if counts is not None and self.consumers.single_active:
             raise AmqpError(

@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 from ....routing.arguments.queue_settings import QueueSettings
-from ....store.messages.message import Delivery
+from ....store.messages.message import FetchedMessages
 from ....store.queue.backing_queue import BackingQueue
 from ...pace.pace_clock import SECOND, TICK, PaceClock
 from ..effects import Effects
@@ -50,7 +50,7 @@ class Pacing(Admission):
     def _due_slots(self) -> int:
         """How many slots have come."""
 
-    def delivered(self, deliveries: Sequence[Delivery]) -> None:
+    def delivered(self, deliveries: Sequence[FetchedMessages]) -> None:
         """Take the slots of these messages."""
         cost = slots_of if self.counts_kib else None
         self._take(sum([sum(map(cost, each.contents)) if cost else len(each.contents) for each in deliveries]))

@@ -53,7 +53,7 @@ _SECOND = 1_000_000
 
 
 @dataclass(slots=True, eq=False)
-class StreamReader:
+class OffsetReader:
     """One reader. Its `consumer` counts its deliveries."""
 
     number: int
@@ -94,11 +94,11 @@ class StreamReaders:
         self._grants = grants
         self._window = StreamWindow()
         self.limit = backing.committed()
-        self.by_number: dict[int, StreamReader] = {}
-        self._of_channel: dict[ChannelRecord, list[StreamReader]] = {}
+        self.by_number: dict[int, OffsetReader] = {}
+        self._of_channel: dict[ChannelRecord, list[OffsetReader]] = {}
         self._last_number = 0
         #: Readers that may be able to take messages, in the order in which they became so.
-        self._due: dict[StreamReader, None] = {}
+        self._due: dict[OffsetReader, None] = {}
         #: Messages that were published while there were readers, and are not on the disk yet.
         self._fresh: deque[Piece] = deque()
         #: The spans that are being read.
@@ -120,14 +120,14 @@ class StreamReaders:
         if consumer.no_ack:
             raise AmqpError(NOT_IMPLEMENTED, f"automatic acknowledgement not supported by stream queues {phrase}")
         self._last_number += 1
-        reader = StreamReader(self._last_number, consumer, 0)
+        reader = OffsetReader(self._last_number, consumer, 0)
         self._place(reader)
         self.by_number[reader.number] = reader
         self._of_channel.setdefault(consumer.channel, []).append(reader)
         self._effects.change_consumers()
         self._due[reader] = None
 
-    def _place(self, reader: StreamReader) -> None:
+    def _place(self, reader: OffsetReader) -> None:
         """Set where the reader begins."""
         offset, numbers = stream_offset(reader.consumer.arguments), self._backing.numbers()
         reader.position = numbers.stop
@@ -154,7 +154,7 @@ class StreamReaders:
         for reader in self._of_channel.pop(record, ()):
             self._forget(reader)
 
-    def _forget(self, reader: StreamReader) -> None:
+    def _forget(self, reader: OffsetReader) -> None:
         del self.by_number[reader.number]
         self._due.pop(reader, None)
         self._effects.change_consumers()
@@ -225,7 +225,7 @@ class StreamReaders:
             del due[reader]
             work.left -= 1 + self._serve(reader)
 
-    def _serve(self, reader: StreamReader) -> int:
+    def _serve(self, reader: OffsetReader) -> int:
         """Deliver what the reader can take without waiting; returns how many messages."""
         consumer, delivered = reader.consumer, 0
         while reader.search is not None:
@@ -248,7 +248,7 @@ class StreamReaders:
                 self._load(chunk.stop)
         return delivered
 
-    def _deliver_from(self, chunk: Chunk, reader: StreamReader, room: int) -> int:
+    def _deliver_from(self, chunk: Chunk, reader: OffsetReader, room: int) -> int:
         """Deliver up to `room` messages of the chunk, and move the reader; returns how many."""
         consumer, put, pieces = reader.consumer, self._effects.outbox.put, chunk.pieces
         position, left = reader.position, room
@@ -337,7 +337,7 @@ class StreamReaders:
 
     # -- searching a time ---------------------------------------------------------------------------
 
-    def _search(self, reader: StreamReader, among: range) -> bool:
+    def _search(self, reader: OffsetReader, among: range) -> bool:
         """Take a step of the search. False if it waits for the disk."""
         if reader.is_searching:
             return False
@@ -349,7 +349,7 @@ class StreamReaders:
         reader.is_searching = not is_done
         return is_done
 
-    def _found(self, reader: StreamReader, middle: int, runs: list[Run]) -> bool:
+    def _found(self, reader: OffsetReader, middle: int, runs: list[Run]) -> bool:
         """Go on with a search whose middle message was read. `runs` has no message if its data was damaged."""
         reader.is_searching = False
         among = reader.search

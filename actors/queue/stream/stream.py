@@ -34,7 +34,7 @@ from .readers import StreamReaders
 
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
-    from ....store.messages.message import Delivery
+    from ....store.messages.message import FetchedMessages
     from ....store.queue.backing_queue import BackingQueue
     from ...contracts.channel import ConfirmRange, Outcome
     from ...contracts.disk import HandedEntry
@@ -217,7 +217,7 @@ class Stream(Role):
     def cancel(self, channel_id: str, tag: str) -> None:
         self.readers.cancel(channel_id, tag)
 
-    def get(self, record: ChannelRecord | None) -> Steps[tuple[Delivery | None, int]]:
+    def get(self, record: ChannelRecord | None) -> Steps[tuple[FetchedMessages | None, int]]:
         raise self._not_supported("basic.get")
 
     def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None:

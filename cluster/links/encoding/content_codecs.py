@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....amqp.fields import FieldError, Table, decode_table_at, encode_table
-from ....store.messages.message import Delivery, Origin
+from ....store.messages.message import FetchedMessages, Origin
 from ....store.messages.message_ids import as_bytes
 from .codecs import BOOLEAN, INTEGER, PLAIN, TEXT, Codec, CodecError, Incoming, NotCarried, Optional, Outgoing
 
@@ -260,8 +260,8 @@ class RunCodec(Codec):
         return tuple(fields) if self._made is tuple else self._made(*fields)
 
 
-#: `PublishEntry`, `AtMostOnceEntry`, `DeliveryRun` and `Delivery` of the contracts of queues and channels.
+#: `PublishEntry`, `AtMostOnceEntry`, `DeliveryRun` and `FetchedMessages` of the contracts of queues and channels.
 PUBLISH_ENTRY = RunCodec(ORIGINS, CONTENTS, INTEGER, INTEGER, BOOLEAN, MESSAGE_ID, origins=0, contents=1)
 AT_MOST_ONCE_ENTRY = RunCodec(ORIGIN, CONTENTS, INTEGER, MESSAGE_ID, origins=None, contents=1)
 DELIVERY_RUN = RunCodec(ORIGINS, BOOLEAN, Optional(NUMBERS), CONTENTS, origins=0, contents=3)
-DELIVERY = RunCodec(ORIGINS, BOOLEAN, NUMBERS, CONTENTS, origins=0, contents=3, made=Delivery)
+DELIVERY = RunCodec(ORIGINS, BOOLEAN, NUMBERS, CONTENTS, origins=0, contents=3, made=FetchedMessages)

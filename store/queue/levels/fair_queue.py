@@ -33,11 +33,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ...messages.message import Delivery, Expiries, Origins, QueuedMessage, any_of, each_of
+from ...messages.message import Expiries, FetchedMessages, Origins, QueuedMessage, any_of, each_of
 from ...messages.parts import Part
 from ..backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
 from ..variable.disk_queue import DiskQueue
-from .lanes import FairRules, Lane, ValueOf, cost, joined_deliveries
+from .lanes import FairLane, FairRules, ValueOf, cost, joined_deliveries
 from .levelled_queue import LEVEL_SHIFT, MOST_LEVELS, LevelledQueue, outer_messages
 from .round import Round
 from .tally import Tally
@@ -66,8 +66,8 @@ class FairQueue(LevelledQueue):
         super().__init__(make_level, levels)
         self.value_of = value_of
         self._most = most
-        self._lanes = {number: Lane(number, level) for number, level in self._by_number.items()}
-        self._by_value: dict[str, Lane] = {}
+        self._lanes = {number: FairLane(number, level) for number, level in self._by_number.items()}
+        self._by_value: dict[str, FairLane] = {}
         self._round = Round()
         #: How many more values get a new or a shared lane before a lane without messages is searched for again.
         self._until_search = 0
@@ -209,7 +209,7 @@ class FairQueue(LevelledQueue):
             self._round.enter(lane)
         return lane.number, lane.level
 
-    def _known_lane(self, value: str) -> Lane | None:
+    def _known_lane(self, value: str) -> FairLane | None:
         """The lane in which messages of this value are, or may be."""
         lane = self._by_value.get(value)
         if lane is None:
@@ -224,7 +224,7 @@ class FairQueue(LevelledQueue):
     def _hash(self, value: str) -> int:
         return crc32(value.encode("utf-8", "surrogateescape")) % self._most
 
-    def _lane(self, value: str) -> Lane:
+    def _lane(self, value: str) -> FairLane:
         lane = self._known_lane(value)
         if lane is not None:
             return lane
@@ -239,7 +239,7 @@ class FairQueue(LevelledQueue):
         self._by_value[value] = lane
         return lane
 
-    def _free_lane(self) -> Lane | None:
+    def _free_lane(self) -> FairLane | None:
         """A lane without a message, or None. A search visits all lanes, so only some of the calls search."""
         if self._until_search:
             self._until_search -= 1
@@ -255,8 +255,8 @@ class FairQueue(LevelledQueue):
             return None
         return self._new_lane(next(number for number in range(self._most) if number not in self._lanes))
 
-    def _new_lane(self, number: int) -> Lane:
-        lane = self._lanes[number] = Lane(number, self._open(number))
+    def _new_lane(self, number: int) -> FairLane:
+        lane = self._lanes[number] = FairLane(number, self._open(number))
         return lane
 
     def lane_length(self, origins: Origins, contents: Sequence[bytes]) -> int:
@@ -286,8 +286,8 @@ class FairQueue(LevelledQueue):
 
     # -- out
 
-    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
-        found: list[tuple[Lane, Delivery]] = []
+    def fetch(self, count: int, ack_required: bool) -> list[FetchedMessages]:
+        found: list[tuple[FairLane, FetchedMessages]] = []
         while count > 0:
             front = self._round.front()
             if front is None:
@@ -348,7 +348,7 @@ class FairQueue(LevelledQueue):
         self.tally.read_for("head", found)
         return job
 
-    def _read_first(self) -> Iterable[Lane]:
+    def _read_first(self) -> Iterable[FairLane]:
         """The lanes whose head should be in memory, so that it is read if it is on the disk."""
         if self._may_expire or self._is_drop_waiting:
             # Expiry and length limits remove messages from lanes that are not at the front of the round as well.
@@ -397,7 +397,7 @@ class FairQueue(LevelledQueue):
             default=None,
         )
 
-    def _expired_lanes(self, now: int) -> Iterator[Lane]:
+    def _expired_lanes(self, now: int) -> Iterator[FairLane]:
         for lane in list(self._round):
             expiry = lane.level.head_expiry()
             if expiry is not None and expiry <= now:
@@ -444,8 +444,8 @@ class FairQueue(LevelledQueue):
                 break
         return dropped
 
-    def fetch_dropped(self, count: int) -> list[Delivery]:
-        found: list[tuple[Lane, Delivery]] = []
+    def fetch_dropped(self, count: int) -> list[FetchedMessages]:
+        found: list[tuple[FairLane, FetchedMessages]] = []
         while count > 0 and (longest := self.tally.longest()) is not None:
             lane, second = longest
             deliveries = lane.level.fetch(_surplus(lane, second, count), True)
@@ -482,6 +482,6 @@ class FairQueue(LevelledQueue):
         self.tally.touch_all(self._lanes.values())
 
 
-def _surplus(longest: Lane, second: int, count: int) -> int:
+def _surplus(longest: FairLane, second: int, count: int) -> int:
     """How many of `count` messages to take from the longest lane before the second longest may be longer."""
     return min(count, max(1, len(longest.level) - second))

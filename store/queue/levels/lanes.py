@@ -1,4 +1,4 @@
-"""`Lane`: one lane of a queue with fair lanes, and the rules by which lanes are served (`fair_queue`)."""
+"""`FairLane`: one lane of a queue with fair lanes, and the rules by which lanes are served (`fair_queue`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ...messages.message import Delivery, Origin, any_of, body_size, each_of
+from ...messages.message import FetchedMessages, Origin, any_of, body_size, each_of
 from ..backing_queue import BackingQueue
 from .levelled_queue import outer_tags
 
@@ -16,7 +16,7 @@ ValueOf = Callable[[Origin, bytes], str]
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class FairLane:
     """One lane: a level of the backing queue, and its state in the rotation of the lanes."""
 
     number: int
@@ -48,7 +48,7 @@ def cost(content: bytes) -> int:
     return max(1, body_size(content))
 
 
-def joined_deliveries(found: list[tuple[Lane, Delivery]]) -> list[Delivery]:
+def joined_deliveries(found: list[tuple[FairLane, FetchedMessages]]) -> list[FetchedMessages]:
     """The deliveries, with the lane in their tags. Consecutive ones of one fate become one delivery: a round over many
     lanes takes one message of each, and a delivery of one message costs the dispatch as much as one of many.
     """
@@ -66,5 +66,5 @@ def joined_deliveries(found: list[tuple[Lane, Delivery]]) -> list[Delivery]:
             tags += outer_tags(lane.number, delivery.tags)
             contents += delivery.contents
             origins += each_of(delivery.origins, len(delivery.contents))
-        deliveries.append(Delivery(origins, redelivered, tags, contents))
+        deliveries.append(FetchedMessages(origins, redelivered, tags, contents))
     return deliveries

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...messages.message import Delivery, Origins, QueuedMessage, any_of
+from ...messages.message import FetchedMessages, Origins, QueuedMessage, any_of
 from ..backing_queue import BackingQueue
 from .levelled_queue import LevelledQueue, outer_messages, outer_tags
 
@@ -38,11 +38,13 @@ class PriorityQueue(LevelledQueue):
         level = self._by_number.get(priority)
         return priority, level if level is not None else self._open(priority)
 
-    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+    def fetch(self, count: int, ack_required: bool) -> list[FetchedMessages]:
         return self._fetch(self._levels, count, ack_required)
 
-    def _fetch(self, levels: Iterable[tuple[int, BackingQueue]], count: int, ack_required: bool) -> list[Delivery]:
-        deliveries: list[Delivery] = []
+    def _fetch(
+        self, levels: Iterable[tuple[int, BackingQueue]], count: int, ack_required: bool
+    ) -> list[FetchedMessages]:
+        deliveries: list[FetchedMessages] = []
         for priority, level in levels:
             if count <= 0:
                 break
@@ -65,7 +67,7 @@ class PriorityQueue(LevelledQueue):
         """The levels in the order in which length limits drop from them."""
         return reversed(self._levels) if self.drops_lowest else self._levels
 
-    def fetch_dropped(self, count: int) -> list[Delivery]:
+    def fetch_dropped(self, count: int) -> list[FetchedMessages]:
         return self._fetch(self._dropped_first(), count, True)
 
     def droppable(self) -> bool:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from ...messages.message import body_size
-from .lanes import FairRules, Lane
+from .lanes import FairLane, FairRules
 
 #: Bytes that a visit adds to the credit of a lane of weight 1, if bytes are counted.
 VISIT_BYTES = 16_384
@@ -23,13 +23,13 @@ class Round:
 
     def __init__(self) -> None:
         self.rules = FairRules()
-        self._lanes: deque[Lane] = deque()
+        self._lanes: deque[FairLane] = deque()
 
-    def __iter__(self) -> Iterator[Lane]:
+    def __iter__(self) -> Iterator[FairLane]:
         """The lanes from the front, of which some may be empty."""
         return iter(self._lanes)
 
-    def enter(self, lane: Lane) -> None:
+    def enter(self, lane: FairLane) -> None:
         """Have this lane join at the end, if it is not in the round."""
         if not lane.is_in_round:
             lane.is_in_round = True
@@ -37,27 +37,27 @@ class Round:
             lane.is_visited = False
             self._lanes.append(lane)
 
-    def join(self, lanes: Iterable[Lane]) -> None:
+    def join(self, lanes: Iterable[FairLane]) -> None:
         """Have those of these lanes join that have ready messages."""
         for lane in lanes:
             if len(lane.level):
                 self.enter(lane)
 
-    def leave_empty(self, lanes: Iterable[Lane]) -> None:
+    def leave_empty(self, lanes: Iterable[FairLane]) -> None:
         """Have those of these lanes leave the round that are empty now."""
         for lane in lanes:
             if lane.is_in_round and not len(lane.level):
                 self._lanes.remove(lane)
                 lane.is_in_round = False
 
-    def _quantum(self, lane: Lane) -> int:
+    def _quantum(self, lane: FairLane) -> int:
         weights = self.rules.weights
         weight = 1
         if weights:
             weight = weights.get(lane.value or "", weights.get("*", 1))
         return weight * (VISIT_BYTES if self.rules.counts_bytes else self.rules.batch)
 
-    def front(self) -> tuple[Lane, int] | None:
+    def front(self) -> tuple[FairLane, int] | None:
         """The lane that delivers next, and how many messages in this visit. None if there is none, or if the size of
         the next message must be read from the disk first.
         """
@@ -102,7 +102,7 @@ class Round:
             for lane in self._lanes:
                 lane.credit += rounds * self._quantum(lane)
 
-    def delivered(self, lane: Lane, sizes: int) -> None:
+    def delivered(self, lane: FairLane, sizes: int) -> None:
         """Note that the lane at the front has delivered messages. `sizes` are their bytes, or their number if credit
         counts messages.
         """

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 
 from ..backing_queue import Totals
-from .lanes import Lane
+from .lanes import FairLane
 
 #: Entries of the heap of lengths for each lane, after which the heap is dropped: most of its entries no longer count.
 LENGTHS_KEPT = 8
@@ -28,28 +28,28 @@ class Tally:
     def __init__(self) -> None:
         self._total = Totals()
         #: The counts of each lane that are in the total. A lane without messages is not in it.
-        self._counted: dict[Lane, Totals] = {}
-        self._stale: set[Lane] = set()
+        self._counted: dict[FairLane, Totals] = {}
+        self._stale: set[FairLane] = set()
         #: A heap of lanes by their length, the longest first, and by their number. An entry with a length that its lane
         #: no longer has does not count. None while nobody has asked for the longest lane since it was dropped or made.
-        self._lengths: list[tuple[int, int, Lane]] | None = None
+        self._lengths: list[tuple[int, int, FairLane]] | None = None
         #: The lanes that were touched since `take_touched` was last called.
-        self._news: set[Lane] = set()
+        self._news: set[FairLane] = set()
         #: The lanes that messages may leave when the journal has synced.
-        self.moving: set[Lane] = set()
+        self.moving: set[FairLane] = set()
         #: By purpose: the lane for which a job that reads its messages was given out last.
-        self.reading: dict[str, Lane] = {}
+        self.reading: dict[str, FairLane] = {}
 
-    def touch(self, lane: Lane) -> None:
+    def touch(self, lane: FairLane) -> None:
         """Note that an operation may change this lane in the present turn."""
         self._stale.add(lane)
         self._news.add(lane)
 
-    def touch_all(self, lanes: Iterable[Lane]) -> None:
+    def touch_all(self, lanes: Iterable[FairLane]) -> None:
         self._stale.update(lanes)
         self._news.update(lanes)
 
-    def read_for(self, purpose: str, lane: Lane | None) -> None:
+    def read_for(self, purpose: str, lane: FairLane | None) -> None:
         """Note that a job for this purpose is given out now, and reads messages of `lane`; None if there is no job.
 
         The job before it for the same purpose has ended.
@@ -98,12 +98,12 @@ class Tally:
         self._total = Totals(ready, pending, ready_bytes, pending_bytes)
         return self._total
 
-    def lanes_with_messages(self) -> Collection[Lane]:
+    def lanes_with_messages(self) -> Collection[FairLane]:
         """The lanes that have a message, ready or pending."""
         self.totals()
         return self._counted.keys()
 
-    def longest(self) -> tuple[Lane, int] | None:
+    def longest(self) -> tuple[FairLane, int] | None:
         """The lane with the most ready messages, and how many the second longest has; None if no message is ready."""
         self.totals()
         lengths = self._lengths
@@ -121,7 +121,7 @@ class Tally:
         heappush(lengths, first)
         return lane, second
 
-    def _drop_old(self, lengths: list[tuple[int, int, Lane]], but: Lane | None = None) -> None:
+    def _drop_old(self, lengths: list[tuple[int, int, FairLane]], but: FairLane | None = None) -> None:
         """Remove entries from the top until the first one counts and is not of the lane `but`."""
         while lengths:
             length, _, lane = lengths[0]

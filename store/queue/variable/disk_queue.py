@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...disk.progress import NO_PROGRESS, Progress
+from ...disk.progress import NO_PROGRESS, RecoveryProgress
 from ...messages.message_ids import StoredSpan
 from ..backing_queue import BackingQueue
 from .segment_writer import SegmentWriter
@@ -33,7 +33,7 @@ class DiskQueue(BackingQueue):
     # -- start and end: these wait for the disk
 
     @abstractmethod
-    def scan(self, terms: dict[str, Any] | None, progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
+    def scan(self, terms: dict[str, Any] | None, progress: RecoveryProgress = NO_PROGRESS) -> list[StoredSpan]:
         """The first half of a recovery: returns the messages whose bodies are in the persistent store."""
 
     @property

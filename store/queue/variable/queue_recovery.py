@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...disk.progress import Progress
+from ...disk.progress import RecoveryProgress
 from ...index.queue_index import QueueIndex
 from ...index.segment_scan import Scan, ScannedSpan
 from ...journal.replay import Replayed
@@ -109,7 +109,7 @@ def persistent(sub: SubQueues, pending: PendingRuns) -> tuple[int, int]:
     )
 
 
-class QueueRecovery:
+class VariableQueueRecovery:
     """One start of a queue. `replayed` are the queue's records in the journal."""
 
     __slots__ = ("_index", "_lives", "_recorded", "_replayed", "_scan")
@@ -121,7 +121,7 @@ class QueueRecovery:
         self._recorded = 0 if replayed is None else replayed.next_number
         self._scan: Scan | None = None
 
-    def scan(self, known: dict[str, Any] | None, progress: Progress) -> list[StoredSpan]:
+    def scan(self, known: dict[str, Any] | None, progress: RecoveryProgress) -> list[StoredSpan]:
         """Return the messages whose bodies are in the persistent message store. Waits for the disk.
 
         `known` are the recovery terms, None after an unclean end.

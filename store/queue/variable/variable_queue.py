@@ -34,7 +34,7 @@ from itertools import chain
 from typing import Any
 
 from ....seams import seam
-from ...disk.progress import NO_PROGRESS, Progress
+from ...disk.progress import NO_PROGRESS, RecoveryProgress
 from ...index.queue_index import SEGMENT_ENTRIES, QueueIndex
 from ...index.segment_jobs import SegmentReadJob
 from ...journal.number_reserve import NumberReserve
@@ -43,8 +43,8 @@ from ...messages.arrivals import UNKNOWN
 from ...messages.ascending_runs import AscendingRuns
 from ...messages.lives import FIRST_LIFE, Lives, Numbering
 from ...messages.message import (
-    Delivery,
     Expiries,
+    FetchedMessages,
     Origins,
     QueuedMessage,
     any_of,
@@ -65,7 +65,7 @@ from .disk_queue import DiskQueue
 from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek
 from .placement import EMBED_BELOW, Bodies, Placement
-from .queue_recovery import QueueRecovery, RecoveredQueue, found_empty, persistent, recovery_terms
+from .queue_recovery import RecoveredQueue, VariableQueueRecovery, found_empty, persistent, recovery_terms
 from .read_ahead import ReadAhead, ReadAheadJob
 from .segment_writer import SegmentWriter
 from .sub_queues import Delta, SubQueues
@@ -131,7 +131,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         keeps_numbers: bool = True,
     ) -> None:
         self._index = index
-        self._recovery = QueueRecovery(index, replayed)
+        self._recovery = VariableQueueRecovery(index, replayed)
         self._place = Placement(queue, index, persistent, transient, embed_below)
         self._pending = PendingRuns()
         #: Messages that were moved to other queues, and stay pending until the journal is durable up to the position.
@@ -158,7 +158,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     # -- life
 
-    def scan(self, terms: dict[str, Any] | None, progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
+    def scan(self, terms: dict[str, Any] | None, progress: RecoveryProgress = NO_PROGRESS) -> list[StoredSpan]:
         return self._recovery.scan(terms, progress)
 
     @property
@@ -392,8 +392,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     # -- out
 
-    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
-        deliveries: list[Delivery] = []
+    def fetch(self, count: int, ack_required: bool) -> list[FetchedMessages]:
+        deliveries: list[FetchedMessages] = []
         for run in self._take(self.available(count)):
             for whole, contents in self._readable(run):
                 last = deliveries[-1] if deliveries else None
@@ -405,10 +405,14 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
                 ):
                     origins = joined(last.origins, len(last.contents), whole.origins, len(contents))
                     last.contents.extend(contents)
-                    deliveries[-1] = Delivery(origins, last.redelivered, range(last.tags[0], whole.end), last.contents)
+                    deliveries[-1] = FetchedMessages(
+                        origins, last.redelivered, range(last.tags[0], whole.end), last.contents
+                    )
                 else:
                     origins = slice_of(whole.origins, slice(None))
-                    deliveries.append(Delivery(origins, whole.redelivered, range(whole.first, whole.end), contents[:]))
+                    deliveries.append(
+                        FetchedMessages(origins, whole.redelivered, range(whole.first, whole.end), contents[:])
+                    )
                 self._hand_out(whole, ack_required)
         return deliveries
 

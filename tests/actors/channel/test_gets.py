@@ -6,7 +6,7 @@ import pytest
 
 from warren.amqp.frames import build_content
 from warren.amqp.methods import BasicGet, BasicGetEmpty, BasicGetOk, BasicQos, BasicQosOk, ChannelClose, QueueDelete
-from warren.store.messages.message import Delivery, Origin
+from warren.store.messages.message import FetchedMessages, Origin
 
 from ..stage import PROPS, Stage, Stub
 
@@ -45,7 +45,7 @@ class Holding(Stub):
         if not self.tags:
             return None, 0
         tag = self.tags.pop(0)
-        return Delivery(ORIGIN, False, [tag], [CONTENT]), len(self.tags)
+        return FetchedMessages(ORIGIN, False, [tag], [CONTENT]), len(self.tags)
 
 
 def answers(channel):

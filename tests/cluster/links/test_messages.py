@@ -12,7 +12,7 @@ from warren.cluster.links.encoding.codecs import CodecError, NotCarried
 from warren.cluster.links.encoding.envelopes import Envelopes, Unknown, body
 from warren.cluster.links.encoding.messages import MESSAGES
 from warren.runtime.system.address import LoopAddress
-from warren.store.messages.message import Delivery, Origin
+from warren.store.messages.message import FetchedMessages, Origin
 
 A, B = "warren@a-1f", "warren@b-2e"
 CHANNEL, QUEUE = LoopAddress(f"{A}/Channel-7"), LoopAddress(f"{B}/q/ab12/0")
@@ -68,7 +68,9 @@ RUN = runs(
     lambda draw, origins, contents: (origins, draw(st.booleans()), draw(st.none() | numbers(len(contents))), contents)
 )
 DELIVERY = runs(
-    lambda draw, origins, contents: Delivery(origins, draw(st.booleans()), draw(numbers(len(contents))), contents)
+    lambda draw, origins, contents: FetchedMessages(
+        origins, draw(st.booleans()), draw(numbers(len(contents))), contents
+    )
 )
 FLAG = st.booleans()
 MOMENT = st.floats(allow_nan=False)

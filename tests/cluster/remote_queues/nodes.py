@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren.actors.metadata import process as metadata_process
-from warren.actors.metadata.log.log import Outcome
+from warren.actors.metadata.log.log import CommandOutcome
 from warren.actors.metadata.log.row_encoding import StoredRows
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes
 from warren.actors.metadata.state.state import apply
@@ -41,7 +41,7 @@ class SharedLog:
         self.state = state
         self.owner = owner
         self.applied = 0
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, CommandOutcome] = {}
         self.answers: list[tuple[int, Any]] = []
         self.changed = Signal(process)
         self.is_following = False
@@ -79,7 +79,7 @@ class SharedLog:
         pass
 
     def flush(self, answer: Any) -> None:
-        answer(Outcome(None))
+        answer(CommandOutcome(None))
 
     def begin(self) -> None:
         if not self.is_following:
@@ -99,9 +99,9 @@ class SharedLog:
             try:
                 applied = apply(self.state, command)
             except (AmqpError, DefinitionError) as error:
-                outcome = Outcome(None, error)
+                outcome = CommandOutcome(None, error)
             else:
-                outcome = Outcome(applied)
+                outcome = CommandOutcome(applied)
                 self.owner.applied(command, applied, proposer is self)
             self.process.set_applied(self.applied)
             if proposer is self:
@@ -259,7 +259,7 @@ class Nodes:
 
     def propose(self, command: Any, at: str = "a") -> None:
         """Have a node propose a command, and wait until all have applied it."""
-        outcomes: list[Outcome] = []
+        outcomes: list[CommandOutcome] = []
         self.metadata(at).log.propose(command, outcomes.append)
         assert self.world.run_until(lambda: bool(outcomes), 5.0)
         assert outcomes[0].error is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren.actors.metadata.log.log import Outcome
+from warren.actors.metadata.log.log import CommandOutcome
 from warren.actors.metadata.state.commands import Bind
 from warren.actors.metadata.state.effects import Applied
 
@@ -95,7 +95,7 @@ def prefetch_overrun(capacity: Any, self: Any) -> int:
 def binding_before_its_commit(propose: Any, self: Any, command: Any, answer: Any, *more: Any) -> None:
     """A bind is answered before the binding is on the disk."""
     if type(command) is Bind:
-        answer(Outcome(Applied([], [])))
+        answer(CommandOutcome(Applied([], [])))
         propose(self, command, lambda outcome: None, *more)
     else:
         propose(self, command, answer, *more)

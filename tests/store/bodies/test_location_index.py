@@ -11,7 +11,7 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from warren.store.bodies import location_index
-from warren.store.bodies.location_index import Checkpoint, Entry, LocationIndex
+from warren.store.bodies.location_index import BodyLocation, Checkpoint, LocationIndex
 
 SOURCES = [bytes(8), bytes(7) + b"\1", b"\xff" * 8]
 ids = st.builds(
@@ -34,7 +34,7 @@ class Lookups(RuleBasedStateMachine):
     def place(self, message_ids):
         for message_id in message_ids:
             self.next_offset += 1
-            entry = self.located[message_id] = Entry(1, 1, self.next_offset, 10)
+            entry = self.located[message_id] = BodyLocation(1, 1, self.next_offset, 10)
             self.index.place(message_id, entry)
 
     @rule(message_id=ids)
@@ -84,23 +84,23 @@ def test_what_is_beyond_all_that_is_there_is_not_looked_up(tmp_path):
     new.
     """
     index = LocationIndex(str(tmp_path))
-    index.place(SOURCES[1] + bytes(8), Entry(1, 1, 0, 10))
+    index.place(SOURCES[1] + bytes(8), BodyLocation(1, 1, 0, 10))
     index.commit(index.freeze({}, [], Checkpoint(1, 0)))
     index.committed()
     assert index.get(SOURCES[1] + b"\1" * 8) is None
     index._stop_reading()
     assert index.get(SOURCES[1] + b"\2" * 8) is None
     assert index._reader is None, "no transaction was needed"
-    assert index.get(SOURCES[1] + bytes(8)) == Entry(1, 1, 0, 10)
+    assert index.get(SOURCES[1] + bytes(8)) == BodyLocation(1, 1, 0, 10)
     index.close()
 
 
 def test_what_was_on_its_way_when_its_source_was_first_looked_up_is_found(tmp_path):
     index = LocationIndex(str(tmp_path))
-    index.place(SOURCES[1] + b"\1" * 8, Entry(1, 1, 0, 10))
+    index.place(SOURCES[1] + b"\1" * 8, BodyLocation(1, 1, 0, 10))
     changes = index.freeze({}, [], Checkpoint(1, 0))
     assert index.get(SOURCES[1] + bytes(8)) is None
     index.commit(changes)
     index.committed()
-    assert index.get(SOURCES[1] + b"\1" * 8) == Entry(1, 1, 0, 10)
+    assert index.get(SOURCES[1] + b"\1" * 8) == BodyLocation(1, 1, 0, 10)
     index.close()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from warren.actors.metadata.log.row_encoding import stored_rows
 from warren.store.bodies.store_engine import StoreEngine
-from warren.store.bodies.store_recovery import State, write_state
+from warren.store.bodies.store_recovery import StoreState, write_state
 from warren.store.data_dir.data_dir import FORMAT, claim
 from warren.store.data_dir.log_tables import LogStart, LogWrite
 from warren.store.data_dir.metadata_store import Change, MetadataStore
@@ -634,7 +634,7 @@ class TestBodies:
         clean.only("WARNING", f"{STORE}/index", "it is missing")
 
     def test_an_index_of_another_time(self, clean):
-        write_state(RealDisk(str(clean.vhost)), STORE, State(True, 77, "boot", ["c"]))
+        write_state(RealDisk(str(clean.vhost)), STORE, StoreState(True, 77, "boot", ["c"]))
         clean.only("WARNING", f"{STORE}/index", "it is not the one that the store was left with")
 
     def test_a_damaged_index(self, any_stop):

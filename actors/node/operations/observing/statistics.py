@@ -31,7 +31,7 @@ from ....contracts.node import to_node
 from ....contracts.queue import to_queue
 from ....contracts.resources import to_alarms, to_memory_monitor
 from ....metadata.info_items import ConsumerNames, logical_consumers, member_items
-from ....statistics.activity import Feed
+from ....statistics.activity import ActivityFeed
 from ..operating.features import feature_rows
 from ..plain_values import plain_table
 from ..registry import ANSWER_SECONDS, Operator, Rows, check_vhost, operation
@@ -58,7 +58,7 @@ class Reading:
     """What one session has been sent, so that the next answer has the differences."""
 
     def __init__(self, context: NodeContext) -> None:
-        self.feed: Feed = context.activity.open()
+        self.feed: ActivityFeed = context.activity.open()
         if context.counts.exchanges is None:
             context.counts.exchanges = {}
         self._context = context

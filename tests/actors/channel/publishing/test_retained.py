@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from warren.actors.channel.publishing import retained as module
 from warren.actors.channel.publishing.range_set import RangeSet
-from warren.actors.channel.publishing.retained import MESSAGE_BYTES, Retained
+from warren.actors.channel.publishing.retained import MESSAGE_BYTES, RetainedPublishes
 from warren.actors.context.retained_bytes import RetainedBytes
 from warren.amqp.frames import build_content
 from warren.store.messages.message import Origin
@@ -37,7 +37,7 @@ def everything() -> RangeSet:
 
 def test_what_is_answered_is_forgotten():
     of_node = RetainedBytes()
-    kept = Retained(1 << 20, of_node)
+    kept = RetainedPublishes(1 << 20, of_node)
     kept.keep("q", entry(1, 3))
     kept.keep("other", entry(4))
     kept.keep("q", entry(5))
@@ -51,7 +51,7 @@ def test_what_is_answered_is_forgotten():
 
 
 def test_a_part_of_a_run_is_published_again_under_its_numbers():
-    kept = Retained(1 << 20, RetainedBytes())
+    kept = RetainedPublishes(1 << 20, RetainedBytes())
     kept.keep("q", entry(10, 6))
     first, last = kept.of("q", RangeSet((0, 11), (14, 14)))
     whole = entry(10, 6)[1]
@@ -60,7 +60,7 @@ def test_a_part_of_a_run_is_published_again_under_its_numbers():
 
 
 def test_the_oldest_publishes_go_first_when_a_channel_has_too_many():
-    kept = Retained(3 * SIZE, RetainedBytes())
+    kept = RetainedPublishes(3 * SIZE, RetainedBytes())
     for number, queue in enumerate("abab", 1):
         kept.keep(queue, entry(number))
     assert numbers(kept.of("a", everything())) == [3] and numbers(kept.of("b", everything())) == [2, 4]
@@ -69,7 +69,7 @@ def test_the_oldest_publishes_go_first_when_a_channel_has_too_many():
 
 
 def test_a_limit_of_zero_retains_nothing():
-    kept = Retained(0, RetainedBytes())
+    kept = RetainedPublishes(0, RetainedBytes())
     kept.keep("q", entry(1))
     assert not kept
 
@@ -77,7 +77,7 @@ def test_a_limit_of_zero_retains_nothing():
 def test_all_channels_of_a_node_have_a_limit_together(monkeypatch):
     monkeypatch.setattr(module, "NODE_BYTES", 4 * SIZE)
     of_node = RetainedBytes()
-    one, other = Retained(1 << 20, of_node), Retained(1 << 20, of_node)
+    one, other = RetainedPublishes(1 << 20, of_node), RetainedPublishes(1 << 20, of_node)
     one.keep("q", entry(1, 3))
     for number in range(1, 4):
         other.keep("q", entry(number))
@@ -98,7 +98,7 @@ def test_all_channels_of_a_node_have_a_limit_together(monkeypatch):
 def test_it_has_the_newest_of_what_is_owed(plan, most):
     """The retained entries are the newest of all unanswered entries, up to the limit."""
     of_node = RetainedBytes()
-    kept, model, following = Retained(most * SIZE, of_node), [], 1
+    kept, model, following = RetainedPublishes(most * SIZE, of_node), [], 1
     for name, queue, number in plan:
         if name == "keep":
             kept.keep(queue, entry(following, number))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.actors.queue.group.members import Member
+from warren.actors.queue.group.members import GroupMember
 from warren.actors.queue.group.process import GroupQueue
-from warren.actors.queue.group.schedule import Strict, Turns
+from warren.actors.queue.group.schedule import RoundRobin, StrictPriority
 from warren.amqp.fields import table_from
 from warren.routing.rows import QueueRow
 
@@ -147,7 +147,7 @@ def test_a_member_waits_for_one_turn_of_each_other(counts, batch, weights):
 
 
 def member(name, **state):
-    found = Member(QueueRow("/", name, None, name), is_joined=True)
+    found = GroupMember(QueueRow("/", name, None, name), is_joined=True)
     for key, value in state.items():
         setattr(found, key, value)
     return found
@@ -159,13 +159,13 @@ def member(name, **state):
     ids=["empty", "offers", "may have more", "has not answered"],
 )
 def test_a_strict_group_waits_for_earlier_members(first, expected):
-    chosen = Strict(0).choose([member("a", **first), member("b", offered=5)], now=0)
+    chosen = StrictPriority(0).choose([member("a", **first), member("b", offered=5)], now=0)
     assert (chosen[0].name if chosen else None) == expected
 
 
 def test_a_member_that_has_waited_for_too_long_is_next_once():
     members = [member("a", offered=9), member("b", offered=5, offered_since=10.0)]
-    schedule = Strict(starve_after=2.0)
+    schedule = StrictPriority(starve_after=2.0)
     assert schedule.choose(members, now=11.9)[0].name == "a"
     found, count = schedule.choose(members, now=12.0)
     assert (found.name, count) == ("a", 1)  # a has waited for longer than b
@@ -176,7 +176,7 @@ def test_a_member_that_has_waited_for_too_long_is_next_once():
 
 def test_a_turn_that_was_interrupted_goes_on():
     members = [member(name, offered=9) for name in MEMBERS]
-    schedule = Turns(batch=3)
+    schedule = RoundRobin(batch=3)
     for expected, taken in (("a", 2), ("a", 1), ("b", 3), ("c", 1), ("c", 2), ("a", 3)):
         found, most = schedule.choose(members, now=0)
         assert found.name == expected and most >= taken
