@@ -44,9 +44,9 @@ from ..amqp.methods import QueueDelete
 from ..runtime.machine.memory import SystemMemory
 from ..settings import Settings
 from ..settings.limits import LimitError, memory_limit, read_watermark
-from .load.broker import MIB, BrokerFailed, Client, Warren, disk_used, forget_peak, memory
-from .load.curves import INSTALL_HINT, Row, can_plot, plot, write_csv
-from .load.generator import LoadFailed, LoadGenerator, Progress
+from .load.broker import MIB, BrokerFailed, LoadClient, Warren, disk_used, forget_peak, memory
+from .load.curves import INSTALL_HINT, CurveSample, can_plot, plot, write_csv
+from .load.generator import LoadFailed, LoadGenerator, LoadProgress
 
 QUEUE = "bench.backlog"
 ACK_EVERY = 200
@@ -68,7 +68,7 @@ OVERHEAD_BYTES = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class MeasuredBroker:
     """The broker under measurement."""
 
     address: str
@@ -85,14 +85,14 @@ class Phase:
 
     name: str
     result: dict[str, Any] = field(default_factory=dict)
-    progress: list[Progress] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    progress: list[LoadProgress] = field(default_factory=list)
+    rows: list[CurveSample] = field(default_factory=list)
     before: dict[str, int] = field(default_factory=dict)
     resident_peak: int = 0
     anonymous_peak: int = 0
     disk_peak: int = 0
 
-    def count(self, progress: Progress) -> int:
+    def count(self, progress: LoadProgress) -> int:
         return progress.confirmed if self.name == "fill" else progress.received
 
     @property
@@ -137,7 +137,7 @@ class Bar:
     holds: bool
 
 
-def watch(target: Target, run: str, name: str, arguments: Sequence[str], options: argparse.Namespace) -> Phase:
+def watch(target: MeasuredBroker, run: str, name: str, arguments: Sequence[str], options: argparse.Namespace) -> Phase:
     """Runs the generator and samples the broker meanwhile."""
     phase = Phase(name, before=memory(target.pid))
     forget_peak(target.pid)
@@ -153,7 +153,7 @@ def watch(target: Target, run: str, name: str, arguments: Sequence[str], options
     ]
     with LoadGenerator(target.address, [*base, *arguments], PROGRESS_SECONDS) as load:
         next_row = 0.0
-        last: Progress | None = None
+        last: LoadProgress | None = None
         while load.is_running:
             time.sleep(MEMORY_SECONDS)
             now = memory(target.pid)
@@ -165,7 +165,7 @@ def watch(target: Target, run: str, name: str, arguments: Sequence[str], options
                 if last is not None and here.at > last.at:
                     rate = (phase.count(here) - phase.count(last)) / (here.at - last.at)
                     phase.rows.append(
-                        Row(
+                        CurveSample(
                             run,
                             name,
                             here.at - load.progress[0].at,
@@ -191,7 +191,7 @@ def watch(target: Target, run: str, name: str, arguments: Sequence[str], options
     return phase
 
 
-def show_progress(row: Row | None, total: int) -> None:
+def show_progress(row: CurveSample | None, total: int) -> None:
     """Print a progress line over the previous one; None erases it."""
     if sys.stderr.isatty():
         text = (
@@ -213,7 +213,7 @@ def wait_until(condition: Callable[[], bool], limit: float) -> float:
     return time.monotonic() - began
 
 
-def measure(target: Target, run: str, options: argparse.Namespace) -> dict[str, Any]:
+def measure(target: MeasuredBroker, run: str, options: argparse.Namespace) -> dict[str, Any]:
     """All measurements of one run, ready for JSON except its rows."""
     empty = target.disk()
     size = str(options.size)
@@ -231,7 +231,7 @@ def measure(target: Target, run: str, options: argparse.Namespace) -> dict[str, 
         ["--publishers", "0", "--no-purge", "--prefetch", str(PREFETCH), "--ack-every", str(ACK_EVERY), "--size", size],
         options,
     )
-    with Client(target.address) as client:
+    with LoadClient(target.address) as client:
         # The last acks may still be in flight.
         wait_until(lambda: client.declared(QUEUE) == 0, options.settle)
         left = client.declared(QUEUE)
@@ -432,11 +432,11 @@ def disk_reserve() -> int:
 def measured_run(mode: str, options: argparse.Namespace) -> dict[str, Any]:
     run = f"{options.name} {mode}".strip()
     if options.broker:
-        return measure(Target(options.broker, options.pid, options.data_dir), run, options)
+        return measure(MeasuredBroker(options.broker, options.pid, options.data_dir), run, options)
     with tempfile.TemporaryDirectory(prefix="warren-backlog-", dir=options.directory) as directory:
         with Warren(Path(directory) / "data", {"vm_memory_high_watermark": options.watermark}) as warren:
             warren.start()
-            return measure(Target(warren.address, warren.pid, warren.data_dir), run, options)
+            return measure(MeasuredBroker(warren.address, warren.pid, warren.data_dir), run, options)
 
 
 def main() -> int:

@@ -67,7 +67,7 @@ def run_broker(pipe: Connection) -> None:
                 pipe.send(RuntimeError(str(error)))
 
 
-class Remote:
+class RemoteBroker:
     """A broker in a process of its own, with the methods of `Broker` that churns use."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Remote:
 
 def grown(kind: str, count: int) -> int:
     """Print the row of one kind, and return by how many bytes the broker has grown after the first tenth."""
-    broker = Remote()
+    broker = RemoteBroker()
     try:
         began = time.monotonic()
         CHURNS[kind](broker, range(count // 10))

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..amqp.methods import ExchangeDelete, QueueDelete
-from .load.broker import BrokerFailed, Client, Warren
-from .load.stopwatch import Figures, Stopwatch
+from .load.broker import BrokerFailed, LoadClient, Warren
+from .load.stopwatch import ClientFigures, Stopwatch
 
 QUEUE = "bench.clients"
 #: The exchange and the queue of Celery's tasks; load/celery_worker.py cannot be imported where Celery is absent.
@@ -54,7 +54,7 @@ class ClientFailed(Exception):
 # -- pika --------------------------------------------------------------------------------------------
 
 
-def pika_turn(address: str, seconds: float) -> list[Figures]:
+def pika_turn(address: str, seconds: float) -> list[ClientFigures]:
     import pika
 
     host, port = address.rsplit(":", 1)
@@ -91,11 +91,11 @@ def pika_turn(address: str, seconds: float) -> list[Figures]:
 # -- aio-pika ----------------------------------------------------------------------------------------
 
 
-def aio_pika_turn(address: str, seconds: float) -> list[Figures]:
+def aio_pika_turn(address: str, seconds: float) -> list[ClientFigures]:
     return asyncio.run(aio_pika_figures(address, seconds))
 
 
-async def aio_pika_figures(address: str, seconds: float) -> list[Figures]:
+async def aio_pika_figures(address: str, seconds: float) -> list[ClientFigures]:
     from aio_pika import Message, connect
 
     async with await connect(f"amqp://guest:guest@{address}/") as connection:
@@ -127,7 +127,7 @@ async def aio_pika_figures(address: str, seconds: float) -> list[Figures]:
 # -- Celery ------------------------------------------------------------------------------------------
 
 
-def celery_turn(address: str, seconds: float) -> list[Figures]:
+def celery_turn(address: str, seconds: float) -> list[ClientFigures]:
     from kombu import pools
 
     from .load.celery_worker import application
@@ -150,7 +150,7 @@ def celery_turn(address: str, seconds: float) -> list[Figures]:
     return [published, executed(address, sent + 1, seconds)]
 
 
-def executed(address: str, tasks: int, seconds: float) -> Figures:
+def executed(address: str, tasks: int, seconds: float) -> ClientFigures:
     """What a worker process does with the tasks that wait in the queue."""
     with tempfile.TemporaryDirectory() as folder:
         result, log = Path(folder) / "result.json", Path(folder) / "log"
@@ -164,7 +164,7 @@ def executed(address: str, tasks: int, seconds: float) -> Figures:
                 if worker.poll() is not None or time.monotonic() > deadline:
                     raise ClientFailed(f"the Celery worker did not finish:\n{log.read_text()[-2000:]}")
                 time.sleep(0.02)
-            return Figures(*json.loads(result.read_text()))
+            return ClientFigures(*json.loads(result.read_text()))
         finally:
             # A stop in order would first execute the tasks that the worker has prefetched.
             worker.kill()
@@ -179,7 +179,7 @@ class Library(NamedTuple):
 
     module: str
     workloads: tuple[str, ...]
-    turn: Callable[[str, float], list[Figures]]
+    turn: Callable[[str, float], list[ClientFigures]]
 
 
 LIBRARIES = {
@@ -202,7 +202,7 @@ def check_imports(libraries: list[str]) -> None:
 
 
 def clean(address: str) -> None:
-    with Client(address) as client:
+    with LoadClient(address) as client:
         client.call(QueueDelete(queue=QUEUE))
         client.call(QueueDelete(queue=CELERY_QUEUE))
         client.call(ExchangeDelete(exchange=CELERY_QUEUE))
@@ -218,7 +218,7 @@ def cleaned(address: str) -> Iterator[None]:
         clean(address)
 
 
-def run(options: argparse.Namespace) -> dict[str, dict[str, list[Figures]]]:
+def run(options: argparse.Namespace) -> dict[str, dict[str, list[ClientFigures]]]:
     """The figures of each round, by workload and broker."""
     check_imports(options.only)
     with contextlib.ExitStack() as stack:
@@ -228,7 +228,7 @@ def run(options: argparse.Namespace) -> dict[str, dict[str, list[Figures]]]:
             warren.start()
             brokers = {"warren": warren.address}
         libraries = [LIBRARIES[name] for name in options.only]
-        table: dict[str, dict[str, list[Figures]]] = {
+        table: dict[str, dict[str, list[ClientFigures]]] = {
             workload: {name: [] for name in brokers} for library in libraries for workload in library.workloads
         }
         for _ in range(options.rounds):
@@ -241,7 +241,7 @@ def run(options: argparse.Namespace) -> dict[str, dict[str, list[Figures]]]:
         return table
 
 
-def print_table(table: dict[str, dict[str, list[Figures]]], options: argparse.Namespace) -> None:
+def print_table(table: dict[str, dict[str, list[ClientFigures]]], options: argparse.Namespace) -> None:
     print(
         f"medians of {options.rounds} measurements of {options.seconds:g} s\n"
         f"The client is the limit where its CPU and the time in which it had no core are together near 100 %.\n"

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from ..amqp.methods import QueueDeclare
-from .load.broker import Client, free_port, memory, processor_seconds
+from .load.broker import LoadClient, free_port, memory, processor_seconds
 
 NODES = 3
 CHANNELS = 20
@@ -27,7 +27,7 @@ IDLE_SECONDS = 20.0
 START_SECONDS = 60.0
 
 
-class Cluster:
+class BrokerProcesses:
     """The processes, in the order of their names. `stop` ends them."""
 
     def __init__(self, directory: Path) -> None:
@@ -59,12 +59,12 @@ class Cluster:
             ]
             self.processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
 
-    def client(self, node: int) -> Client:
+    def client(self, node: int) -> LoadClient:
         """A client of this node, which may still be starting."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
-                return Client(f"127.0.0.1:{self.ports[node]}")
+                return LoadClient(f"127.0.0.1:{self.ports[node]}")
             except OSError:
                 if time.monotonic() > deadline:
                     raise
@@ -80,7 +80,7 @@ class Cluster:
             process.wait()
 
 
-def print_idle(cluster: Cluster) -> None:
+def print_idle(cluster: BrokerProcesses) -> None:
     before = cluster.processor_seconds()
     time.sleep(IDLE_SECONDS)
     used = [after - was for after, was in zip(cluster.processor_seconds(), before)]
@@ -89,7 +89,7 @@ def print_idle(cluster: Cluster) -> None:
     print(f"idle: {percent} % of a core, {resident} MiB resident")
 
 
-def print_declares(cluster: Cluster, node: int, count: int, place: str) -> None:
+def print_declares(cluster: BrokerProcesses, node: int, count: int, place: str) -> None:
     """Declare `count` queues by `CHANNELS` clients; each sends all of its declares before it reads an answer."""
     clients = [cluster.client(node) for _ in range(CHANNELS)]
     used = sum(cluster.processor_seconds())
@@ -119,7 +119,7 @@ def _declare(name: str) -> QueueDeclare:
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     with tempfile.TemporaryDirectory() as directory:
-        cluster = Cluster(Path(directory))
+        cluster = BrokerProcesses(Path(directory))
         try:
             for node in range(NODES):
                 cluster.client(node).close()

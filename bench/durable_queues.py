@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ..amqp.methods import QueueDelete
-from .load.broker import BrokerFailed, Client, Warren
+from .load.broker import BrokerFailed, LoadClient, Warren
 from .load.generator import LoadFailed, LoadGenerator
 
 QUEUE = "bench.durable_queues"
@@ -71,7 +71,7 @@ def measured(address: str, options: argparse.Namespace) -> float:
 
 
 def delete_queues(address: str, count: int) -> None:
-    with Client(address) as client:
+    with LoadClient(address) as client:
         for name in queue_names(count):
             client.call(QueueDelete(queue=name))
 

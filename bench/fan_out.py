@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..amqp.fields import Table
 from ..amqp.methods import ExchangeDeclare, ExchangeDelete, QueueBind, QueueDeclare, QueueDelete
-from .load.broker import BrokerFailed, Client, Warren, disk_used
+from .load.broker import BrokerFailed, LoadClient, Warren, disk_used
 from .load.generator import LoadFailed, LoadGenerator
 
 EXCHANGE = "bench.fan_out"
@@ -30,7 +30,7 @@ def queue_names(count: int) -> list[str]:
 
 
 def declare(address: str, count: int) -> None:
-    with Client(address) as client:
+    with LoadClient(address) as client:
         client.call(ExchangeDeclare(exchange=EXCHANGE, type="fanout", durable=True, arguments=Table()))
         for name in queue_names(count):
             client.call(QueueDeclare(queue=name, durable=True, arguments=Table()))
@@ -38,7 +38,7 @@ def declare(address: str, count: int) -> None:
 
 
 def delete(address: str, count: int) -> None:
-    with Client(address) as client:
+    with LoadClient(address) as client:
         for name in queue_names(count):
             client.call(QueueDelete(queue=name))
         client.call(ExchangeDelete(exchange=EXCHANGE))

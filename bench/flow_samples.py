@@ -21,7 +21,7 @@ from ..amqp import methods
 from ..amqp.fields import table_from
 from ..amqp.frames import build_content, method_frame
 from ..amqp.properties import NO_PROPERTIES
-from .load.broker import Client, Warren, processor_seconds
+from .load.broker import LoadClient, Warren, processor_seconds
 
 #: Phases of each kind, the seconds of one, and the seconds before it that do not count, because the first sample after
 #: a binding reads everything.
@@ -36,7 +36,7 @@ class Crowd:
     """Connections that publish now and then."""
 
     def __init__(self, address: str, count: int) -> None:
-        self._clients = [Client(address) for _ in range(count)]
+        self._clients = [LoadClient(address) for _ in range(count)]
         self._messages = []
         content = build_content(1, NO_PROPERTIES, b"x" * 100, 131_072)
         for number, client in enumerate(self._clients):
@@ -63,7 +63,7 @@ def measure(broker: Warren, count: int) -> tuple[float, float]:
     crowd = Crowd(broker.address, count)
     found: dict[bool, list[float]] = {False: [], True: []}
     try:
-        with Client(broker.address) as client:
+        with LoadClient(broker.address) as client:
             client.call(methods.QueueDeclare(queue=SAMPLES, arguments=table_from({"x-max-length": 10})))
             for phase in range(2 * PHASES):
                 is_bound = phase % 2 == 1

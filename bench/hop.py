@@ -111,7 +111,7 @@ class Sink(Process):
         self.send(sender, to_player.finished())
 
 
-class Asker(Process):
+class HopAsker(Process):
     async def on_run(self, sender: Sender, count: int) -> None:
         echo = self.createActor(Echo)
         for number in range(count):
@@ -140,7 +140,7 @@ def main() -> None:
     with OutsideClient(system) as client:
         print(f"ping-pong {best(client, system, Pinger, count):8.2f} us per hop")
         print(f"burst     {best(client, system, Flooder, count):8.2f} us per message")
-        print(f"ask       {best(client, system, Asker, count // 10):8.2f} us per round trip")
+        print(f"ask       {best(client, system, HopAsker, count // 10):8.2f} us per round trip")
         echo = system.createActor(Echo)
         start = time.perf_counter()
         for number in range(count // 50):

@@ -32,7 +32,7 @@ from ..amqp import methods
 from ..amqp.fields import table_from
 from ..amqp.frames import build_content, method_frame
 from ..amqp.properties import Properties, encode_properties
-from .load.broker import BrokerFailed, Client, Warren, memory, processor_seconds
+from .load.broker import BrokerFailed, LoadClient, Warren, memory, processor_seconds
 
 QUEUE = "bench.many_queues"
 #: Methods that are sent before the first of their answers is read.
@@ -74,7 +74,7 @@ def queue_name(number: int) -> str:
     return f"{QUEUE}_{number}"
 
 
-def fill(client: Client, case: Case) -> None:
+def fill(client: LoadClient, case: Case) -> None:
     """Declare the queues and publish their messages; the messages of a pipeline are one transaction."""
     arguments = table_from({} if case.max_priority is None else {"x-max-priority": case.max_priority})
     names = [queue_name(number) for number in range(case.queues)]
@@ -105,7 +105,7 @@ def publish_frames(queue: str, priority: int) -> bytes:
 def start(warren: Warren, case: Case, starts: Starts) -> None:
     """Start the broker, and note what that took. Raises BrokerFailed if the last queue lacks its messages."""
 
-    def counted(client: Client) -> tuple[int]:
+    def counted(client: LoadClient) -> tuple[int]:
         return (client.declared(queue_name(case.queues - 1)),)
 
     seconds, (count,) = warren.start_until(counted)
@@ -121,7 +121,7 @@ def measured(directory: Path, case: Case, rounds: int) -> dict[str, Starts]:
     killed, stopped = Starts(), Starts()
     with Warren(directory / "data") as warren:
         warren.start()
-        with Client(warren.address, FILL_SECONDS) as client:
+        with LoadClient(warren.address, FILL_SECONDS) as client:
             fill(client, case)
         for _ in range(rounds):
             warren.kill()

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from ..amqp import methods
 from ..tests.cluster_system.nodes import Node, Nodes, linked_nodes
 from ..tests.cluster_system.rabbit import rabbit_cluster, rabbitmqctl
-from .load.broker import Client, processor_seconds
+from .load.broker import LoadClient, processor_seconds
 from .load.compare import WORKLOADS, figure
 from .load.generator import LoadGenerator
 
@@ -39,7 +39,7 @@ POLICY = ("set_policy", "mirrors", f"^{MIRRORED[:-1]}", '{"ha-mode": "all"}')
 KINDS = {"alone": ("alone.", 0), "mirrored": (MIRRORED, 0), "mirror": (MIRRORED, 1)}
 
 
-class Run(NamedTuple):
+class MirroredRun(NamedTuple):
     """One run of a workload: its figure, and µs of each node for a message."""
 
     figure: float
@@ -52,16 +52,16 @@ def set_policy_of_warren(node: Node) -> None:
     subprocess.run([warren, "--data-dir", node.data_dir, *POLICY], capture_output=True, timeout=30, check=True)
 
 
-class Bench:
+class MirroredBench:
     """The runs of three nodes, which have the queues from the beginning."""
 
     def __init__(self, nodes: Nodes, set_policy: Callable[[Node], None], workloads: Sequence[str]) -> None:
         nodes.start()
         self.nodes = list(nodes)
         #: By workload and column.
-        self.runs: dict[tuple[str, str], list[Run]] = {}
+        self.runs: dict[tuple[str, str], list[MirroredRun]] = {}
         set_policy(self.nodes[0])
-        with Client(f"127.0.0.1:{self.nodes[0].port}") as client:
+        with LoadClient(f"127.0.0.1:{self.nodes[0].port}") as client:
             for name in workloads:
                 for prefix in ("alone.", MIRRORED):
                     durable = "--durable" in WORKLOADS[name][1]
@@ -81,7 +81,7 @@ class Bench:
         after = [processor_seconds(node.process.pid) for node in self.nodes]
         messages = max(1, result["confirmed" if path == "confirmed_per_s" else "received"])
         costs = [(now - then) * 1e6 / messages for now, then in zip(after, before)]
-        self.runs.setdefault((name, kind), []).append(Run(figure(result, path), costs))
+        self.runs.setdefault((name, kind), []).append(MirroredRun(figure(result, path), costs))
 
     def median(self, name: str, kind: str) -> float:
         return statistics.median([run.figure for run in self.runs[name, kind]])
@@ -91,7 +91,7 @@ class Bench:
         return [statistics.median(each) for each in zip(*[run.costs for run in self.runs[name, "mirrored"]])]
 
 
-def table(benches: dict[str, Bench], workloads: Sequence[str]) -> None:
+def table(benches: dict[str, MirroredBench], workloads: Sequence[str]) -> None:
     """The figures of each broker; with two of them, how many times as much the first has as the second."""
     print(
         "workload ", *[f"{name:>9} {kind:8}" for name in benches for kind in KINDS], "   µs a    µs b    µs c", end=""
@@ -124,10 +124,10 @@ def main() -> None:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warren-mirrored-")))
         nodes = stack.enter_context(linked_nodes(directory / "warren", 3))
-        benches = {"warren": Bench(nodes, set_policy_of_warren, workloads)}
+        benches = {"warren": MirroredBench(nodes, set_policy_of_warren, workloads)}
         if options.rabbitmq:
             nodes = stack.enter_context(rabbit_cluster(directory / "rabbitmq", 3))
-            benches["rabbitmq"] = Bench(nodes, lambda node: rabbitmqctl(node, *POLICY), workloads)
+            benches["rabbitmq"] = MirroredBench(nodes, lambda node: rabbitmqctl(node, *POLICY), workloads)
         for _ in range(options.rounds):
             for workload in workloads:
                 for kind in KINDS:

@@ -37,39 +37,41 @@ from .scenarios.scenario import Scenario, clean
 PAUSE_SECONDS = 0.3
 
 
-class Operation(NamedTuple):
+class MeasuredOperation(NamedTuple):
     title: str
     scenario: Scenario
 
 
 OPERATIONS = {
-    "tx-one": Operation("a transaction of one durable message", publishing.one_durable_message),
-    "tx-transient": Operation("messages in transactions of 50 transient ones", publishing.transient_messages),
-    "tx-durable": Operation("messages in transactions of 50 durable ones", publishing.durable_messages),
-    "get": Operation("basic.get without acknowledgement, 100 at a time", receiving.gets),
-    "get-ack": Operation("basic.get and ack, one at a time", receiving.gets_with_acks),
-    "get-empty": Operation("basic.get of an empty queue, 50 at a time", receiving.gets_of_nothing),
-    "rpc-direct": Operation("RPC with direct reply-to, 20 at a time", calls.direct_replies),
-    "rpc": Operation("RPC with a reply queue, one at a time", calls.replies_by_queue),
-    "connection": Operation("a connection, a channel and a confirmed message", short_lived.connections),
-    "channel": Operation("a channel opened and closed", short_lived.channels),
-    "queue": Operation("an exclusive queue declared, bound and deleted", short_lived.queues),
-    "reply-queue": Operation("a reply queue declared, consumed from, used and deleted", short_lived.reply_queues),
-    "priority": Operation("messages of ten priorities to a waiting consumer", receiving.priorities),
-    "priority-backlog": Operation(
+    "tx-one": MeasuredOperation("a transaction of one durable message", publishing.one_durable_message),
+    "tx-transient": MeasuredOperation("messages in transactions of 50 transient ones", publishing.transient_messages),
+    "tx-durable": MeasuredOperation("messages in transactions of 50 durable ones", publishing.durable_messages),
+    "get": MeasuredOperation("basic.get without acknowledgement, 100 at a time", receiving.gets),
+    "get-ack": MeasuredOperation("basic.get and ack, one at a time", receiving.gets_with_acks),
+    "get-empty": MeasuredOperation("basic.get of an empty queue, 50 at a time", receiving.gets_of_nothing),
+    "rpc-direct": MeasuredOperation("RPC with direct reply-to, 20 at a time", calls.direct_replies),
+    "rpc": MeasuredOperation("RPC with a reply queue, one at a time", calls.replies_by_queue),
+    "connection": MeasuredOperation("a connection, a channel and a confirmed message", short_lived.connections),
+    "channel": MeasuredOperation("a channel opened and closed", short_lived.channels),
+    "queue": MeasuredOperation("an exclusive queue declared, bound and deleted", short_lived.queues),
+    "reply-queue": MeasuredOperation(
+        "a reply queue declared, consumed from, used and deleted", short_lived.reply_queues
+    ),
+    "priority": MeasuredOperation("messages of ten priorities to a waiting consumer", receiving.priorities),
+    "priority-backlog": MeasuredOperation(
         "messages of a backlog with ten priorities, filled and drained", receiving.backlog_with_priorities
     ),
-    "ttl": Operation("messages whose TTL of 1 ms ends in a dead-letter queue", receiving.expired_messages),
-    "reject": Operation("durable messages rejected to a dead-letter queue", receiving.rejected_messages),
-    "requeue": Operation("messages returned to their queue with a nack", receiving.requeued_messages),
-    "fanout": Operation("messages published to ten queues with consumers", publishing.fanout),
-    "headers": Operation("messages to a headers exchange with 20 bindings", publishing.headers_exchange),
-    "mandatory": Operation("mandatory messages returned", publishing.returned_messages),
-    "max-length": Operation("messages to a full queue with x-max-length 1,000", publishing.dropped_messages),
+    "ttl": MeasuredOperation("messages whose TTL of 1 ms ends in a dead-letter queue", receiving.expired_messages),
+    "reject": MeasuredOperation("durable messages rejected to a dead-letter queue", receiving.rejected_messages),
+    "requeue": MeasuredOperation("messages returned to their queue with a nack", receiving.requeued_messages),
+    "fanout": MeasuredOperation("messages published to ten queues with consumers", publishing.fanout),
+    "headers": MeasuredOperation("messages to a headers exchange with 20 bindings", publishing.headers_exchange),
+    "mandatory": MeasuredOperation("mandatory messages returned", publishing.returned_messages),
+    "max-length": MeasuredOperation("messages to a full queue with x-max-length 1,000", publishing.dropped_messages),
 }
 
 
-class Figures(NamedTuple):
+class BrokerFigures(NamedTuple):
     """What a broker did in one measurement."""
 
     #: Operations a second.
@@ -85,7 +87,7 @@ def broker_process(address: str) -> int | None:
     return listening_process(int(port)) if is_local else None
 
 
-def measured(scenario: Scenario, address: str, seconds: float, process: int | None) -> Figures:
+def measured(scenario: Scenario, address: str, seconds: float, process: int | None) -> BrokerFigures:
     operations = 0
     wall = processor = 0.0
     clean(address)
@@ -107,10 +109,10 @@ def measured(scenario: Scenario, address: str, seconds: float, process: int | No
     finally:
         clean(address)
     time.sleep(min(seconds, PAUSE_SECONDS))
-    return Figures(operations / wall, processor / operations if process else None)
+    return BrokerFigures(operations / wall, processor / operations if process else None)
 
 
-def run(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Figures]]]:
+def run(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, BrokerFigures]]]:
     """The best figures of each broker, one operation after the other."""
     with contextlib.ExitStack() as stack:
         brokers = dict(item.split("=", 1) for item in options.brokers)
@@ -121,7 +123,7 @@ def run(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Figures]]]
         processes = {name: broker_process(address) for name, address in brokers.items()}
         for operation in options.only:
             scenario = OPERATIONS[operation].scenario
-            rounds: dict[str, list[Figures]] = {name: [] for name in brokers}
+            rounds: dict[str, list[BrokerFigures]] = {name: [] for name in brokers}
             for _ in range(options.rounds):
                 for name, address in brokers.items():
                     rounds[name].append(measured(scenario, address, options.seconds, processes[name]))
@@ -134,7 +136,7 @@ def print_head(names: list[str], options: argparse.Namespace) -> None:
     print(f"{'operation':18}{columns}" + "".join(f"{names[0] + ' over ' + name:>24}" for name in names[1:]))
 
 
-def print_row(operation: str, brokers: dict[str, Figures]) -> None:
+def print_row(operation: str, brokers: dict[str, BrokerFigures]) -> None:
     first, *others = brokers.values()
     columns = "".join(
         f"{figures.rate:14,.0f}{'-' if figures.processor is None else format(figures.processor * 1e6, '.1f'):>9}"

@@ -41,7 +41,7 @@ from ..amqp import methods
 from ..amqp.fields import Table
 from ..routing.exchanges.topic_trie import TopicTrie
 from ..runtime.credit import CreditFlow
-from .load.broker import BrokerFailed, Client, Warren, memory, processor_seconds
+from .load.broker import BrokerFailed, LoadClient, Warren, memory, processor_seconds
 from .load.compare import WORKLOADS
 from .load.generator import LoadFailed, LoadGenerator
 
@@ -63,7 +63,7 @@ PLOT = (60, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     """One figure; `bar` is the most that it may be, or the least if `is_least`."""
 
     case: str
@@ -78,7 +78,7 @@ class Row:
         return self.figure >= self.bar if self.is_least else self.figure <= self.bar
 
 
-class Bench:
+class OperatorsBench:
     """Runs the cases. `plots` are the curves of the case `memory`."""
 
     def __init__(self, rounds: int, seconds: float, directory: Path) -> None:
@@ -92,7 +92,7 @@ class Bench:
                 warren.start()
                 yield warren
 
-    def topic(self) -> Iterator[Row]:
+    def topic(self) -> Iterator[FigureRow]:
         literal, wildcards = TopicTrie(), TopicTrie()
         for number in range(MANY):
             literal.insert(f"region{number % 10}.site{number % 100}.device{number}", ("queue", str(number)))
@@ -109,17 +109,17 @@ class Bench:
             ("a key that 100 wildcard patterns match", wildcards, key, 50.0),
         ):
             found = min(timeit.repeat(lambda trie=trie, keys=keys: trie.match(keys), number=100, repeat=50)) / 100
-            yield Row("topic", name, found * 1e6, "µs", bar)
+            yield FigureRow("topic", name, found * 1e6, "µs", bar)
 
-    def declare(self) -> Iterator[Row]:
+    def declare(self) -> Iterator[FigureRow]:
         with self.warren() as warren:
             for kind in ("transient", "durable"):
                 before = processor_seconds(warren.pid)
                 declare_queues(warren.address, kind == "durable")
                 used = processor_seconds(warren.pid) - before
-                yield Row("declare", f"{MANY:,} {kind} queues", used, "s", 10.0)
+                yield FigureRow("declare", f"{MANY:,} {kind} queues", used, "s", 10.0)
 
-    def list(self) -> Iterator[Row]:
+    def list(self) -> Iterator[FigureRow]:
         with self.warren() as warren:
             declare_queues(warren.address, False)
             lengths, shares = [], []
@@ -129,9 +129,11 @@ class Bench:
                 messages, used, length = self._w1(warren, lambda: list_queues(warren))
                 lengths.append(length)
                 shares.append(1 - (used - each * messages) / LISTING_INTERVAL)
-            yield Row("list", f"list_queues of {MANY:,} queues while W1 runs", statistics.median(lengths), "s", 2.0)
+            yield FigureRow(
+                "list", f"list_queues of {MANY:,} queues while W1 runs", statistics.median(lengths), "s", 2.0
+            )
             name = f"what W1 keeps beside a listing every {LISTING_INTERVAL:g} s"
-            yield Row("list", name, statistics.median(shares), "×", 0.9, True)
+            yield FigureRow("list", name, statistics.median(shares), "×", 0.9, True)
 
     def _w1(self, warren: Warren, meanwhile: Callable[[], None] | None = None) -> tuple[int, float, float]:
         """The messages of a run of W1, the broker's processor time, and the part of that during `meanwhile`."""
@@ -146,7 +148,7 @@ class Bench:
             result = load.result(60 + self.seconds * 4)
         return result["received"], processor_seconds(warren.pid) - before, length
 
-    def credit(self) -> Iterator[Row]:
+    def credit(self) -> Iterator[FigureRow]:
         rates: dict[tuple[int, int], list[float]] = {(200, 50): [], (400, 200): [], (0, 0): []}
         for _ in range(self.rounds):
             for pair, found in rates.items():
@@ -156,9 +158,9 @@ class Bench:
         unlimited = statistics.median(rates.pop((0, 0)))
         for pair, found in rates.items():
             name = f"W1 with {{{pair[0]}, {pair[1]}}} against no credit"
-            yield Row("credit", name, statistics.median(found) / unlimited, "×", 0.9, True)
+            yield FigureRow("credit", name, statistics.median(found) / unlimited, "×", 0.9, True)
 
-    def bookkeeping(self) -> Iterator[Row]:
+    def bookkeeping(self) -> Iterator[FigureRow]:
         costs = call_seconds()
         for name in ("W1", "W2", "W3", "W4"):
             arguments = [*WORKLOADS[name][1].split(), "--seconds", str(self.seconds)]
@@ -172,16 +174,16 @@ class Bench:
                     with LoadGenerator(f"127.0.0.1:{broker.port}", arguments) as load:
                         counted = load.result(60 + self.seconds * 4)["received"]
             spent = sum(calls[method] * costs[method] for method in calls) / counted
-            yield Row("bookkeeping", f"of {name}'s processor time", spent / each * 100, "%", 2.0)
+            yield FigureRow("bookkeeping", f"of {name}'s processor time", spent / each * 100, "%", 2.0)
 
-    def perf_test(self) -> Iterator[Row]:
+    def perf_test(self) -> Iterator[FigureRow]:
         with self.warren() as warren:
             for name, (producing, consuming) in PERF_TEST.items():
                 ratios = []
                 for _ in range(self.rounds):
                     ours = self._perf_test_rate(warren, name, producing, consuming)
                     ratios.append(ours / self._generator_rate(warren, name))
-                yield Row(
+                yield FigureRow(
                     "perf-test",
                     f"{name}: what it carries, against the C generator's figure",
                     statistics.median(ratios),
@@ -209,26 +211,28 @@ class Bench:
             min(sent["sent"] / sent["processor_seconds"], received["received"] / received["processor_seconds"])
         )
 
-    def memory(self) -> Iterator[Row]:
+    def memory(self) -> Iterator[FigureRow]:
         yield self._stalled_consumer()
         yield self._slow_disk()
 
-    def _stalled_consumer(self) -> Row:
+    def _stalled_consumer(self) -> FigureRow:
         load = ["--consumers", "0", "--confirm", "1000", "--size", "1024", "--queue", "bench.stalled"]
-        with self.warren(vm_memory_high_watermark=200_000_000) as warren, Client(warren.address) as client:
+        with self.warren(vm_memory_high_watermark=200_000_000) as warren, LoadClient(warren.address) as client:
             client.call(methods.QueueDeclare(queue="bench.stalled", arguments=Table()))
             client.call(methods.BasicConsume(queue="bench.stalled", no_ack=True, arguments=Table()))
             sizes = self._sampled(warren, [*load, "--no-declare", "--no-purge"])
         self.plots.append(plot("a consumer that reads nothing, watermark 200 MB", sizes, self.seconds * 4))
-        return Row("memory", "growth in the last quarter, a consumer that reads nothing", growth(sizes), "MB", 20.0)
+        return FigureRow(
+            "memory", "growth in the last quarter, a consumer that reads nothing", growth(sizes), "MB", 20.0
+        )
 
-    def _slow_disk(self) -> Row:
+    def _slow_disk(self) -> FigureRow:
         # The queue is lazy: its backlog is on the disk, so memory could only grow with what waits for the disk.
         load = ["--consumers", "0", "--confirm", "100000", "--size", "1024", "--persistent", "--durable", "--lazy"]
         with slow_syncs(self.directory), self.warren() as warren:
             sizes = self._sampled(warren, [*load, "--queue", "bench.slow"])
         self.plots.append(plot("every sync takes 100 ms", sizes, self.seconds * 4))
-        return Row("memory", "growth in the last quarter, a slow disk", growth(sizes), "MB", 20.0)
+        return FigureRow("memory", "growth in the last quarter, a slow disk", growth(sizes), "MB", 20.0)
 
     def _sampled(self, warren: Warren, arguments: list[str]) -> list[float]:
         """The resident memory of the broker, ten times a second."""
@@ -241,7 +245,7 @@ class Bench:
 
 
 def declare_queues(address: str, durable: bool) -> None:
-    with Client(address, 300.0) as client:
+    with LoadClient(address, 300.0) as client:
         names = [f"bench.operators.{durable}.{number}" for number in range(MANY)]
         for start in range(0, MANY, PIPELINE):
             client.pipeline(
@@ -368,13 +372,13 @@ def plot(title: str, sizes: list[float], seconds: float) -> str:
 
 
 CASES = {
-    "topic": Bench.topic,
-    "declare": Bench.declare,
-    "list": Bench.list,
-    "credit": Bench.credit,
-    "bookkeeping": Bench.bookkeeping,
-    "perf-test": Bench.perf_test,
-    "memory": Bench.memory,
+    "topic": OperatorsBench.topic,
+    "declare": OperatorsBench.declare,
+    "list": OperatorsBench.list,
+    "credit": OperatorsBench.credit,
+    "bookkeeping": OperatorsBench.bookkeeping,
+    "perf-test": OperatorsBench.perf_test,
+    "memory": OperatorsBench.memory,
 }
 
 
@@ -394,8 +398,8 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 
 def main() -> int:
     options = parsed(sys.argv[1:])
-    bench = Bench(options.rounds, options.seconds, options.directory)
-    rows: list[Row] = []
+    bench = OperatorsBench(options.rounds, options.seconds, options.directory)
+    rows: list[FigureRow] = []
     for name in options.case or CASES:
         try:
             for row in CASES[name](bench):

@@ -30,12 +30,12 @@ from typing import NamedTuple
 from ..amqp import methods
 from ..tests.cluster_system.nodes import Node, Nodes, linked_nodes
 from ..tests.cluster_system.rabbit import rabbit_cluster
-from .load.broker import Client, processor_seconds
+from .load.broker import LoadClient, processor_seconds
 from .load.compare import WORKLOADS
 from .load.generator import LoadGenerator
 
 
-class Run(NamedTuple):
+class RemoteRun(NamedTuple):
     """One run of a workload: messages received, and seconds of processor time and frames while it ran."""
 
     rate: float
@@ -56,7 +56,7 @@ def frames_of(node: Node) -> int:
     )
 
 
-class Bench:
+class RemoteBench:
     """The runs of one pair of nodes."""
 
     def __init__(self, nodes: Nodes, seconds: float, counts_frames: bool) -> None:
@@ -66,11 +66,11 @@ class Bench:
 
     def declare(self, workloads: Sequence[str]) -> None:
         """Make the queues at home on b, and wait until a has them."""
-        with Client(f"127.0.0.1:{self.b.port}") as client:
+        with LoadClient(f"127.0.0.1:{self.b.port}") as client:
             for name in workloads:
                 client.call(methods.QueueDeclare(queue=f"remote.{name}", durable="--durable" in WORKLOADS[name][1]))
 
-    def run(self, name: str, is_remote: bool) -> Run:
+    def run(self, name: str, is_remote: bool) -> RemoteRun:
         arguments = WORKLOADS[name][1].split()
         if "--queue" in arguments:
             at = arguments.index("--queue")
@@ -82,15 +82,15 @@ class Bench:
             result = generator.result(self.seconds + 60)
         after_frames, *after = self._counters()
         seconds = [now - then for now, then in zip(after, before)]
-        return Run(result["received_per_s"], result["received"], *seconds, after_frames - frames)
+        return RemoteRun(result["received_per_s"], result["received"], *seconds, after_frames - frames)
 
     def _counters(self) -> tuple[int, float, float]:
         frames = frames_of(self.a) if self._counts_frames else 0
         return (frames, *[processor_seconds(node.process.pid) for node in (self.a, self.b)])
 
 
-def table(name: str, bench: Bench, workloads: Sequence[str], rounds: int) -> None:
-    runs: dict[tuple[str, bool], list[Run]] = {}
+def table(name: str, bench: RemoteBench, workloads: Sequence[str], rounds: int) -> None:
+    runs: dict[tuple[str, bool], list[RemoteRun]] = {}
     for _ in range(rounds):
         for workload in workloads:
             for is_remote in (False, True):
@@ -130,7 +130,7 @@ def main() -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warren-remote-")))
         nodes = stack.enter_context(linked_nodes(directory / "warren", 2))
         nodes.start()
-        bench = Bench(nodes, options.seconds, counts_frames=True)
+        bench = RemoteBench(nodes, options.seconds, counts_frames=True)
         bench.declare(workloads)
         table("warren", bench, workloads, options.rounds)
     if options.rabbitmq:
@@ -138,7 +138,7 @@ def main() -> None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warren-remote-")))
             nodes = stack.enter_context(rabbit_cluster(directory, 2))
             nodes.start()
-            bench = Bench(nodes, options.seconds, counts_frames=False)
+            bench = RemoteBench(nodes, options.seconds, counts_frames=False)
             bench.declare(workloads)
             table("RabbitMQ", bench, workloads, options.rounds)
 

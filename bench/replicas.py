@@ -29,7 +29,7 @@ from ..amqp import methods
 from ..amqp.frames import build_content, method_frame
 from ..amqp.properties import Properties, encode_properties
 from ..tests.cluster_system.nodes import Node, Nodes, linked_nodes, wait_for
-from .load.broker import Client, memory, processor_seconds
+from .load.broker import LoadClient, memory, processor_seconds
 
 #: Methods that are sent before the first of their answers is read, and messages that await a confirm at a time.
 PIPELINE = 500
@@ -50,8 +50,8 @@ PUBLISH = method_frame(1, methods.BasicPublish(exchange="", routing_key=QUEUE)) 
 SETTINGS = "net_ticktime = 20.0"
 
 
-def client_of(node: Node, seconds: float = MOST_SECONDS) -> Client:
-    return Client(f"127.0.0.1:{node.port}", seconds)
+def client_of(node: Node, seconds: float = MOST_SECONDS) -> LoadClient:
+    return LoadClient(f"127.0.0.1:{node.port}", seconds)
 
 
 def resident(nodes: Sequence[Node]) -> list[float]:
@@ -128,7 +128,7 @@ def idle(nodes: Nodes, count: int) -> None:
     told(first, "clear_policy", "mirrors")
 
 
-class Publisher:
+class BackgroundPublisher:
     """Publishes with confirms to the queue on a thread of its own, with a rate at most `rate` if that is not 0."""
 
     def __init__(self, node: Node, rate: int = 0) -> None:
@@ -173,10 +173,10 @@ def sync(nodes: Nodes, messages: int) -> None:
     with client_of(first) as client:
         client.call(methods.QueueDeclare(queue=QUEUE, durable=True))
     print(f"a backlog of {messages:,} messages of 1 KB")
-    filling = Publisher(first)
+    filling = BackgroundPublisher(first)
     wait_for("the backlog", lambda: filling.confirmed >= messages, MOST_SECONDS)
     filling.end()
-    publisher = Publisher(first)
+    publisher = BackgroundPublisher(first)
     alone = publisher.rate_over(ALONE_SECONDS)
     memory_before = resident(everyone)
     published = publisher.confirmed
@@ -192,7 +192,7 @@ def sync(nodes: Nodes, messages: int) -> None:
     grown = [f"{now - then:.0f}" for now, then in zip(resident(everyone), memory_before)]
     print(f"  the nodes have grown by {', '.join(grown)} MiB, with what was published meanwhile")
     publisher.end()
-    publisher = Publisher(first, rate=5_000)
+    publisher = BackgroundPublisher(first, rate=5_000)
     nodes.kill(last.name)
     time.sleep(AWAY_SECONDS)
     nodes.start_node(last.name)

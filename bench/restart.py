@@ -25,7 +25,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .load.broker import BrokerFailed, Client, Warren, disk_used, memory
+from .load.broker import BrokerFailed, LoadClient, Warren, disk_used, memory
 from .load.generator import LoadFailed, LoadGenerator
 
 QUEUE = "bench.restart"
@@ -35,7 +35,7 @@ STOPPED_BAR = 1.0
 
 
 @dataclass(slots=True)
-class Figures:
+class RestartFigures:
     """The seconds of each restart, one for each round, and what the broker had to recover."""
 
     fill_rate: float
@@ -128,7 +128,7 @@ def started(warren: Warren, options: argparse.Namespace) -> float:
         forget_files(warren.data_dir)
     wanted = options.messages // options.queues
 
-    def counted(client: Client) -> dict[str, int]:
+    def counted(client: LoadClient) -> dict[str, int]:
         return {name: client.declared(name) for name in queue_names(options.queues)}
 
     seconds, counts = warren.start_until(counted)
@@ -153,10 +153,10 @@ def forget_files(directory: Path) -> None:
                 os.close(file)
 
 
-def measured(directory: Path, options: argparse.Namespace) -> Figures:
+def measured(directory: Path, options: argparse.Namespace) -> RestartFigures:
     with Warren(directory / "data") as warren:
         warren.start()
-        figures = Figures(fill_rate=fill(warren, options), disk=disk_used(warren.data_dir))
+        figures = RestartFigures(fill_rate=fill(warren, options), disk=disk_used(warren.data_dir))
         for _ in range(options.rounds):
             warren.kill()
             figures.killed.append(started(warren, options))
@@ -167,7 +167,7 @@ def measured(directory: Path, options: argparse.Namespace) -> Figures:
         return figures
 
 
-def print_table(figures: Figures, options: argparse.Namespace) -> None:
+def print_table(figures: RestartFigures, options: argparse.Namespace) -> None:
     print(
         f"{options.messages:,} persistent messages of {options.size:,} B in {options.queues} durable "
         f"{'lazy ' if options.lazy else ''}queues, {figures.disk / 1e6:,.0f} MB on disk"

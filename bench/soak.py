@@ -51,7 +51,7 @@ ROUND_SECONDS = 0.25
 EMBEDDED = {"vhosts", "requests_of_the_program"}
 
 
-class Server:
+class SoakBroker:
     """A broker as churns use it. Queues are declared by AMQP."""
 
     def __init__(self, port: int) -> None:
@@ -69,7 +69,7 @@ class Server:
             wire.close()
 
 
-def churn(server: Server, is_over: threading.Event) -> None:
+def churn(server: SoakBroker, is_over: threading.Event) -> None:
     for number in itertools.count(step=ENTITIES):
         for kind, make in CHURNS.items():
             if is_over.is_set():
@@ -78,7 +78,7 @@ def churn(server: Server, is_over: threading.Event) -> None:
                 make(server, range(number, number + ENTITIES))
 
 
-def load(server: Server, is_over: threading.Event) -> None:
+def load(server: SoakBroker, is_over: threading.Event) -> None:
     with open_channel(server) as wire:
         dead = table_from(
             {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-message-ttl": EXPIRE_MS}
@@ -139,7 +139,7 @@ def next_method(wire: Wire, timeout: float = ANSWER_SECONDS) -> object:
             return decode_method(found.payload)
 
 
-def read_dead_letters(server: Server) -> None:
+def read_dead_letters(server: SoakBroker) -> None:
     """Read the newest dead letters by number, without consuming them."""
     with open_channel(server) as wire:
         wire.call(1, methods.BasicQos(0, 20, False))
@@ -174,7 +174,7 @@ def main() -> int:
     is_over = threading.Event()
     failures: list[BaseException] = []
 
-    def run(work: Callable[[Server, threading.Event], None], server: Server) -> None:
+    def run(work: Callable[[SoakBroker, threading.Event], None], server: SoakBroker) -> None:
         try:
             work(server, is_over)
         except BaseException as error:
@@ -187,7 +187,7 @@ def main() -> int:
     ):
         try:
             broker.start()
-            threads = [threading.Thread(target=run, args=(work, Server(broker.port))) for work in (churn, load)]
+            threads = [threading.Thread(target=run, args=(work, SoakBroker(broker.port))) for work in (churn, load)]
             for thread in threads:
                 thread.start()
             try:

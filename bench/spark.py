@@ -31,10 +31,10 @@ from typing import Any
 from ..amqp import methods
 from ..amqp.fields import table_from
 from ..spark.options import BatchOptions, SinkOptions
-from ..spark.reading.offsets import Piece
+from ..spark.reading.offsets import QueueRange
 from ..spark.sessions import session
-from ..spark.wire import Connection
-from ..spark.writer import Publisher
+from ..spark.wire import BrokerConnection
+from ..spark.writer import RowPublisher
 
 ROUNDS = 3
 
@@ -73,7 +73,7 @@ def program(pid: int) -> bytes:
         return b""
 
 
-class Meter:
+class ProcessorMeter:
     """Counts the processor time of the broker, of Python and of Java while something runs."""
 
     def __init__(self, broker: int) -> None:
@@ -118,7 +118,7 @@ def fill(url: str, queue: str, count: int, size: int) -> None:
     """Declare a durable queue and publish into it; half of each body is random."""
     import pyarrow as pa
 
-    connection = Connection(SinkOptions.parse({"url": url}), "bench")
+    connection = BrokerConnection(SinkOptions.parse({"url": url}), "bench")
     connection.call(methods.QueueDeclare(queue=queue, durable=True), methods.QueueDeclareOk)
     connection.close()
     half = size // 2
@@ -128,14 +128,14 @@ def fill(url: str, queue: str, count: int, size: int) -> None:
             bodies = [os.urandom(half) + b"." * (size - half) for _ in range(min(10_000, count - start))]
             yield pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
 
-    Publisher(SinkOptions.parse({"url": url, "routingKey": queue}), 0, 1, "bench").publish(batches())
+    RowPublisher(SinkOptions.parse({"url": url, "routingKey": queue}), 0, 1, "bench").publish(batches())
 
 
 def drop_blocks(url: str, queue: str, count: int) -> None:
     """Read the queue in blocks, and drop them."""
     options = BatchOptions.parse({"url": url, "queue": queue})
-    piece = Piece(queue, 0, count, "", 0)
-    connection = Connection(options, "bench")
+    piece = QueueRange(queue, 0, count, "", 0)
+    connection = BrokerConnection(options, "bench")
     wanted = {"x-warren-read-from": piece.first, "x-warren-read-to": piece.next - 1, "x-warren-blocks": True}
     for _ in connection.consume(queue, wanted):
         pass
@@ -155,7 +155,7 @@ def to_noop(spark: Any, url: str, queue: str, **given: str) -> None:
     table.write.format("noop").mode("append").save()
 
 
-def with_pika(address: str, queue: str, count: int, size: int, meter: Meter) -> float:
+def with_pika(address: str, queue: str, count: int, size: int, meter: ProcessorMeter) -> float:
     """Messages a second that pika consumes of the broker at this address. The queue is deleted afterwards."""
     import pika
 
@@ -180,7 +180,7 @@ def with_pika(address: str, queue: str, count: int, size: int, meter: Meter) -> 
 
 def copy(spark: Any, url: str, count: int, queue: str, copies: str, folder: Path) -> None:
     """A streaming query that publishes each message of a queue once to a queue that drops what comes twice."""
-    connection = Connection(SinkOptions.parse({"url": url}), "bench")
+    connection = BrokerConnection(SinkOptions.parse({"url": url}), "bench")
     arguments = table_from({"x-warren-deduplicate": count})
     connection.call(methods.QueueDeclare(queue=copies, durable=True, arguments=arguments), methods.QueueDeclareOk)
     connection.close()
@@ -203,7 +203,7 @@ def publish_on(url: str, size: int, until: Any, found: Any) -> None:
     """Publish until the event is set; puts the confirmed messages in a second."""
     import pyarrow as pa
 
-    publisher = Publisher(SinkOptions.parse({"url": url, "routingKey": "beside"}), 0, 1, "bench")
+    publisher = RowPublisher(SinkOptions.parse({"url": url, "routingKey": "beside"}), 0, 1, "bench")
     batch = pa.RecordBatch.from_pydict({"body": pa.array([b"x" * size] * 2000, pa.binary())})
     began = time.perf_counter()
     while not until.is_set():
@@ -215,7 +215,7 @@ def confirm_on(url: str, size: int, until: Any, found: Any) -> None:
     """Publish a message each 20 ms until the event is set; puts the seconds until each confirm."""
     import pyarrow as pa
 
-    publisher = Publisher(SinkOptions.parse({"url": url, "routingKey": "beside"}), 0, 1, "bench")
+    publisher = RowPublisher(SinkOptions.parse({"url": url, "routingKey": "beside"}), 0, 1, "bench")
     batch = pa.RecordBatch.from_pydict({"body": pa.array([b"x" * size], pa.binary())})
     waited = []
     while not until.wait(0.02):
@@ -246,7 +246,7 @@ def with_others(url: str, size: int, work: Callable[[], Any]) -> tuple[float, li
 
 def beside(url: str, size: int, work: Callable[[], Any]) -> None:
     """Show how fast others publish alone, and beside the work."""
-    connection = Connection(SinkOptions.parse({"url": url}), "bench")
+    connection = BrokerConnection(SinkOptions.parse({"url": url}), "bench")
     limit = table_from({"x-max-length": 100_000})
     connection.call(methods.QueueDeclare(queue="beside", durable=True, arguments=limit), methods.QueueDeclareOk)
     alone, _ = with_others(url, size, lambda: time.sleep(5))
@@ -278,7 +278,7 @@ def main() -> None:
         folder = Path(tempfile.mkdtemp(prefix="warren-bench-spark-"))
         try:
             with broker_process(folder / "data") as (pid, url):
-                meter = Meter(pid)
+                meter = ProcessorMeter(pid)
                 one_size(spark, meter, url, folder, size, arguments)
             stopped(spark, meter, folder, size, arguments)
         finally:
@@ -286,7 +286,9 @@ def main() -> None:
     spark.stop()
 
 
-def one_size(spark: Any, meter: Meter, url: str, folder: Path, size: int, arguments: argparse.Namespace) -> None:
+def one_size(
+    spark: Any, meter: ProcessorMeter, url: str, folder: Path, size: int, arguments: argparse.Namespace
+) -> None:
     """Measure one size of messages."""
     from ..spark.jobs.archive import archive
 
@@ -319,7 +321,7 @@ def one_size(spark: Any, meter: Meter, url: str, folder: Path, size: int, argume
         print(f"{size:6,} B  {'rabbitmq, pika':28} {statistics.median(rates):12,.0f}/s", flush=True)
 
 
-def stopped(spark: Any, meter: Meter, folder: Path, size: int, arguments: argparse.Namespace) -> None:
+def stopped(spark: Any, meter: ProcessorMeter, folder: Path, size: int, arguments: argparse.Namespace) -> None:
     """Measure reading the data directory, whose broker has ended."""
 
     def read(place: int) -> None:

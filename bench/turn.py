@@ -48,7 +48,7 @@ _DELIVER = b"\x00\x3c\x00\x3c"
 _ACK = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
 
 
-class Client:
+class TurnClient:
     """One connection with one channel, which publishes to a queue and consumes from it."""
 
     def __init__(self, port: int, is_durable: bool, acknowledges: bool) -> None:
@@ -138,7 +138,7 @@ class CallCounter:
 
 def client_process(pipe: Connection, port: int, is_durable: bool, acknowledges: bool) -> None:
     """Send batches as often as the pipe asks for them. A client in the broker's process would take its interpreter."""
-    client = Client(port, is_durable, acknowledges)
+    client = TurnClient(port, is_durable, acknowledges)
     with suppress(EOFError):
         while True:
             client.batches(*pipe.recv())

@@ -23,13 +23,13 @@ from starlette.types import Receive, Scope, Send
 
 from ..actors.management.config import Config
 from .access import Logins
-from .call import Answer, Call
-from .copy.follower import Follower
+from .call import Answer, ApiCall
+from .copy.follower import StatisticsFollower
 from .copy.node_link import NodeLink, NodeUnreachable
 from .copy.node_state import NodeState
 from .endpoints import ENDPOINTS, Endpoint, find
 from .errors import HttpError
-from .static import Page
+from .static import ManagementPage
 
 log = logging.getLogger("warren.management")
 
@@ -52,13 +52,13 @@ PIECE = 200
 class Api:
     """Answers requests. Each one first waits until the copy of the node is fresh enough."""
 
-    def __init__(self, config: Config, state: NodeState, link: NodeLink, follower: Follower) -> None:
+    def __init__(self, config: Config, state: NodeState, link: NodeLink, follower: StatisticsFollower) -> None:
         self._config = config
         self._state = state
         self._link = link
         self._follower = follower
         self._logins = Logins(config, state)
-        self._page = Page(config.path_prefix, HEADERS)
+        self._page = ManagementPage(config.path_prefix, HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -92,7 +92,7 @@ class Api:
             return Response(status_code=405, headers={**HEADERS, "allow": allowed})
         who, handler = endpoint.methods[method]
         await self._follower.fresh()
-        call = Call(request, names, self._config, self._state, self._link, self._follower, self._logins)
+        call = ApiCall(request, names, self._config, self._state, self._link, self._follower, self._logins)
         if who is not None:
             call.user = await self._logins.login(request)
             call.user.check("management")
@@ -159,7 +159,7 @@ def _encoded(value: Any) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _audit(call: Call, status: int) -> None:
+def _audit(call: ApiCall, status: int) -> None:
     """One line for each change: who, from where, what, and how it ended (CM-296)."""
     request = call.request
     host = request.client.host if request.client is not None else "?"
@@ -196,7 +196,7 @@ describes it. <code>:name</code> stands for a name with percent encoding; the vi
 """
 
 
-def application(config: Config, state: NodeState, link: NodeLink, follower: Follower) -> Starlette:
+def application(config: Config, state: NodeState, link: NodeLink, follower: StatisticsFollower) -> Starlette:
     """The whole application of the API."""
     middleware = [Middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=5)]
     if config.cors_allow_origins:

@@ -1,4 +1,4 @@
-"""`Call`: one request of the API, with what its handler needs."""
+"""`ApiCall`: one request of the API, with what its handler needs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from starlette.requests import Request
 
 from ..actors.management.config import Config
 from .access import Login, Logins
-from .copy.follower import Follower
+from .copy.follower import StatisticsFollower
 from .copy.history import SAMPLES_MAX
-from .copy.node_link import NodeLink, Refusal
+from .copy.node_link import NodeLink, OperationRefused
 from .copy.node_state import NodeState
 from .errors import HttpError, bad_request, key_missing, not_authorised, not_found, of_refusal
 
@@ -34,7 +34,7 @@ class Answer:
     headers: Mapping[str, str] | None = None
 
 
-class Call:
+class ApiCall:
     """One request, with what its handler needs. `names` are the decoded names in the path."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Call:
         config: Config,
         state: NodeState,
         link: NodeLink,
-        follower: Follower,
+        follower: StatisticsFollower,
         logins: Logins,
     ) -> None:
         self.request = request
@@ -142,7 +142,7 @@ class Call:
     # -- the node ---
 
     async def perform(self, operation: str, **arguments: Any) -> Any:
-        """Have the node perform an operation. Requests that come later see its effect. Raises Refusal."""
+        """Have the node perform an operation. Requests that come later see its effect. Raises OperationRefused."""
         try:
             return await self._link.call(operation, **arguments)
         finally:
@@ -152,7 +152,7 @@ class Call:
         """As `perform`, for an operation that changes nothing. Raises HttpError."""
         try:
             return await self._link.call(operation, **arguments)
-        except Refusal as refusal:
+        except OperationRefused as refusal:
             raise of_refusal(refusal) from None
 
     async def operate_on(self, node: str, operation: str, **arguments: Any) -> Any:
@@ -161,7 +161,7 @@ class Call:
             return await self.operate(operation, **arguments)
         try:
             return await self._link.call_on(node, operation, **arguments)
-        except Refusal as refusal:
+        except OperationRefused as refusal:
             raise of_refusal(refusal) from None
 
     async def rows_of_all(self, operation: str, **arguments: Any) -> list[Any]:
@@ -178,16 +178,16 @@ class Call:
         """As `perform`. Raises HttpError."""
         try:
             return await self.perform(operation, **arguments)
-        except Refusal as refusal:
+        except OperationRefused as refusal:
             raise of_refusal(refusal) from None
 
     async def next_tick(self) -> None:
         """Return when the next statistics interval has passed."""
         await self._follower.next_tick()
 
-    def sub_call(self, request: Request, names: Mapping[str, str]) -> Call:
+    def sub_call(self, request: Request, names: Mapping[str, str]) -> ApiCall:
         """A call of the same user for another request."""
-        call = Call(request, names, self.config, self.state, self._link, self._follower, self.logins)
+        call = ApiCall(request, names, self.config, self.state, self._link, self._follower, self.logins)
         call.user = self.user
         return call
 

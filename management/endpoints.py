@@ -1,6 +1,6 @@
 """The endpoints of the API (cli-and-management section 12), and the search for the one that fits a request's path.
 
-A path is a pattern of segments; `:name` stands for any text, which the handler finds decoded in `Call.names`.
+A path is a pattern of segments; `:name` stands for any text, which the handler finds decoded in `ApiCall.names`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from .access import Who
-from .call import Call
+from .call import ApiCall
 from .handlers import acting, definitions, events, health, logins, own, reading
 from .handlers import set_by_operators as setting
 
-Handler = Callable[[Call], Awaitable[Any]]
+Handler = Callable[[ApiCall], Awaitable[Any]]
 
 #: Any client may use the endpoint, even without a login.
 ANYBODY = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .copy.node_link import Refusal
+from .copy.node_link import OperationRefused
 
 REALM = 'Basic realm="RabbitMQ Management"'
 
@@ -57,7 +57,7 @@ def key_missing(name: str) -> HttpError:
     return bad_request(f"[{{key_missing,{name}}}]")
 
 
-def of_refusal(refusal: Refusal) -> HttpError:
+def of_refusal(refusal: OperationRefused) -> HttpError:
     """The error for a request whose operation the node refuses."""
     if refusal.code == ACCESS_REFUSED:
         return not_authorised("Access refused.")

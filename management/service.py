@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 from ..actors.management.config import Config
 from .answers.prometheus import Metrics
 from .app import application
-from .copy.follower import Follower
+from .copy.follower import StatisticsFollower
 from .copy.node_link import NodeLink
 from .copy.node_state import NodeState
 
@@ -110,7 +110,7 @@ async def serve(config: Config) -> None:
     """Serve until the standard input ends. Raises CannotListen."""
     state = NodeState(config.node_name)
     link = NodeLink(config.control_dir)
-    follower = Follower(link, state, config.interval / 1000)
+    follower = StatisticsFollower(link, state, config.interval / 1000)
     app = application(config, state, link, follower)
     wanted: list[tuple[str, int | None, ASGIApp, str]] = [
         ("http", config.port, app, "management_port"),

@@ -1,4 +1,4 @@
-"""`Page`: the files of the management page, which `management/page/` contains and any browser loads as they are.
+"""`ManagementPage`: the files in `management/page/`, which any browser loads as they are.
 
 The files are read once, when the process starts. A request names one of them exactly or gets 404, so no path can reach
 another file. Each file has an entity tag: a browser asks again each time and gets 304 unless the file has changed, so a
@@ -35,13 +35,13 @@ POLICY = (
 )
 
 
-class File(NamedTuple):
+class StaticFile(NamedTuple):
     content: bytes
     media_type: str
     tag: str
 
 
-class Page:
+class ManagementPage:
     """The files of the page. `prefix` is what all paths begin with, and `headers` are those of every answer."""
 
     def __init__(self, prefix: str, headers: Mapping[str, str]) -> None:
@@ -73,9 +73,9 @@ class Page:
         return Response(content, status, {**self._headers, **headers})
 
 
-def _read(path: Path) -> File:
+def _read(path: Path) -> StaticFile:
     content = path.read_bytes()
-    return File(content, MEDIA_TYPES[path.suffix], f'W/"{hashlib.sha256(content).hexdigest()[:32]}"')
+    return StaticFile(content, MEDIA_TYPES[path.suffix], f'W/"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
 def _has_tag(header: str, tag: str) -> bool:

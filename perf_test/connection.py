@@ -1,4 +1,4 @@
-"""`Connection`: a connection to the broker under test.
+"""`LoadConnection`: a connection to the broker under test.
 
 Opening it and declaring waits for the broker. After `start` nothing waits: what the socket does not take at once is
 kept and sent when it is writable, and the runner reads when it is readable.
@@ -69,7 +69,7 @@ def split_uri(uri: str) -> tuple[bool, str, int, str, str, str]:
     )
 
 
-class Connection:
+class LoadConnection:
     """One connection, which the constructor opens. Raises ConnectionFailed."""
 
     def __init__(self, uri: str, name: str) -> None:

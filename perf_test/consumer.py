@@ -1,4 +1,4 @@
-"""`Consumer`: receives on the channels of one connection, measures latencies and acknowledges."""
+"""`LoadConsumer`: receives on the channels of one connection, measures latencies and acknowledges."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from struct import Struct
 
 from ..amqp import methods
 from ..amqp.frames import method_frame
-from .connection import Connection
-from .deliveries import Batch, DeliveryReader
+from .connection import LoadConnection
+from .deliveries import DeliveryBatch, DeliveryReader
 from .options import STAMP_BYTES, Options
 from .statistics import Statistics
 from .topology import Topology
@@ -20,13 +20,13 @@ _TIME = Struct(">Q")
 _TAG = Struct(">Q").pack
 
 
-class Consumer:
+class LoadConsumer:
     """See the module. `clock` gives nanoseconds."""
 
     def __init__(
         self,
         options: Options,
-        connection: Connection,
+        connection: LoadConnection,
         topology: Topology,
         number: int,
         statistics: Statistics,
@@ -104,7 +104,7 @@ class Consumer:
     def _frame(self, kind: int, channel: int, payload: bytes) -> None:
         self.connection.handle(kind, payload)
 
-    def _deliver(self, batch: Batch) -> None:
+    def _deliver(self, batch: DeliveryBatch) -> None:
         count = batch.messages
         self.received += count
         self._fresh += count
@@ -120,7 +120,7 @@ class Consumer:
         if not self._options.auto_ack:
             self._acknowledge(batch)
 
-    def _acknowledge(self, batch: Batch) -> None:
+    def _acknowledge(self, batch: DeliveryBatch) -> None:
         before, after = self._ack_heads[batch.channel - 1]
         every = self._options.multi_ack_every
         if every == 1:

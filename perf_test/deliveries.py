@@ -30,7 +30,7 @@ _OVERHEAD = 8
 BUFFER_BYTES = 512 << 10
 
 
-class Batch(NamedTuple):
+class DeliveryBatch(NamedTuple):
     """Deliveries that are alike: they lie in `data` from `start` on, one every `length` bytes.
 
     `data` is the reader's buffer, so a batch is good until its receiver returns.
@@ -60,7 +60,7 @@ class _Shape(NamedTuple):
 class DeliveryReader:
     """Calls `on_batch` for deliveries and returned messages, and `on_frame(type, channel, payload)` for others."""
 
-    def __init__(self, on_batch: Callable[[Batch], None], on_frame: Callable[[int, int, bytes], None]) -> None:
+    def __init__(self, on_batch: Callable[[DeliveryBatch], None], on_frame: Callable[[int, int, bytes], None]) -> None:
         self._on_batch = on_batch
         self._on_frame = on_frame
         self._buffer = bytearray(BUFFER_BYTES)
@@ -108,7 +108,7 @@ class DeliveryReader:
             last = _LONG(buffer, tag_at + (count - 1) * length)[0]
             if last - first != count - 1:
                 count, last = 1, first  # of several consumers of the channel
-        self._on_batch(Batch(channel, count, first, last, buffer, at, length, shape.body_at, is_returned))
+        self._on_batch(DeliveryBatch(channel, count, first, last, buffer, at, length, shape.body_at, is_returned))
         return at + count * length
 
 

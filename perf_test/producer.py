@@ -1,4 +1,4 @@
-"""`Producer`: publishes on the channels of one connection, as fast as rate, confirms and socket allow."""
+"""`LoadProducer`: publishes on the channels of one connection, as fast as rate, confirms and socket allow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..amqp import methods
 from ..amqp.constants import FRAME_METHOD
 from ..amqp.frames import HEAD, build_content, content_body, method_frame
 from ..amqp.properties import NO_PROPERTIES, Properties, encode_properties
-from .connection import Connection
-from .deliveries import Batch, DeliveryReader
+from .connection import LoadConnection
+from .deliveries import DeliveryBatch, DeliveryReader
 from .options import STAMP_BYTES, Options
 from .statistics import Statistics
 from .topology import Topology
@@ -22,7 +22,7 @@ BATCH_MESSAGES = 1000
 _ACK_IDS, _NACK_IDS = b"\x00\x3c\x00\x50", b"\x00\x3c\x00\x78"
 
 
-class Messages:
+class MessageFrames:
     """The frames of one message for a channel and a routing key, around the time of its publish."""
 
     __slots__ = ("_after", "_before", "size")
@@ -44,7 +44,7 @@ class Messages:
         return (self._before + nanoseconds.to_bytes(8, "big") + self._after) * count
 
 
-class Confirms:
+class OutstandingConfirms:
     """The publishes of one channel that wait for confirms."""
 
     __slots__ = ("_ahead", "_low", "_times", "published")
@@ -82,13 +82,13 @@ class Confirms:
         return before - self.outstanding, published_at
 
 
-class Producer:
+class LoadProducer:
     """See the module. `clock` gives nanoseconds."""
 
     def __init__(
         self,
         options: Options,
-        connection: Connection,
+        connection: LoadConnection,
         topology: Topology,
         statistics: Statistics,
         clock: Callable[[], int],
@@ -100,16 +100,16 @@ class Producer:
         self.sent = 0
         self._started = 0
         self._reader = DeliveryReader(self._returned, self._frame)
-        self._confirms: list[Confirms] = []
-        self._messages: list[list[Messages]] = []
+        self._confirms: list[OutstandingConfirms] = []
+        self._messages: list[list[MessageFrames]] = []
         for channel in range(1, options.producer_channels + 1):
             connection.call(channel, methods.ChannelOpen(), methods.ChannelOpenOk)
             if options.confirm is not None:
                 connection.call(channel, methods.ConfirmSelect(), methods.ConfirmSelectOk)
-            self._confirms.append(Confirms())
+            self._confirms.append(OutstandingConfirms())
             self._messages.append(
                 [
-                    Messages(channel, connection.frame_max, topology.exchange, key, options)
+                    MessageFrames(channel, connection.frame_max, topology.exchange, key, options)
                     for key in topology.routing_keys
                 ]
             )
@@ -180,7 +180,7 @@ class Producer:
     def receive(self) -> None:
         self._reader.receive(self.connection.receive_into)
 
-    def _returned(self, batch: Batch) -> None:
+    def _returned(self, batch: DeliveryBatch) -> None:
         self._statistics.current.returned += batch.messages
 
     def _frame(self, kind: int, channel: int, payload: bytes) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from .latencies import PERCENTILES, Latencies
 from .options import Options
-from .statistics import Counts, Statistics
+from .statistics import LoadCounts, Statistics
 
 #: The share of one core from which the test itself is said to be the limit.
 BUSY = 0.9
@@ -17,7 +17,7 @@ BAR, ROWS = 50, 12
 NAMES = ("min", "median", "75th", "95th", "99th", "99.9th")
 
 
-def interval_line(options: Options, counts: Counts, seconds: float, elapsed: float) -> str:
+def interval_line(options: Options, counts: LoadCounts, seconds: float, elapsed: float) -> str:
     """One line in PerfTest's form."""
     parts = [f"id: {options.test_id}", f"time {elapsed:.3f} s"]
     if options.producers:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import cycle, islice
 
-from .connection import Connection, ConnectionFailed
-from .consumer import Consumer
+from .connection import ConnectionFailed, LoadConnection
+from .consumer import LoadConsumer
 from .options import Options
-from .producer import Producer
-from .statistics import Counts, Statistics
+from .producer import LoadProducer
+from .statistics import LoadCounts, Statistics
 from .topology import Topology
 
 #: Seconds that a test with a fixed number of messages waits after the last one that has arrived.
@@ -31,7 +31,7 @@ class Runner:
     def __init__(self, options: Options, drawn_key: str) -> None:
         self._options = options
         self._clock = time.time_ns if options.use_wall_clock else time.monotonic_ns
-        self._connections: list[Connection] = []
+        self._connections: list[LoadConnection] = []
         self._topology: Topology | None = None
         uris = islice(cycle(options.uris), 1 + options.producers + options.consumers)
         try:
@@ -39,19 +39,19 @@ class Runner:
             names += [f"consumer {number}" for number in range(1, options.consumers + 1)]
             names += [f"producer {number}" for number in range(1, options.producers + 1)]
             for uri, name in zip(uris, names):
-                self._connections.append(Connection(uri, f"perf-test {options.test_id} {name}".replace("  ", " ")))
+                self._connections.append(LoadConnection(uri, f"perf-test {options.test_id} {name}".replace("  ", " ")))
             self._configuration, *others = self._connections
             topology = self._topology = Topology(options, self._configuration, drawn_key)
             self.statistics = Statistics()
             self._consumers = [
-                Consumer(options, connection, topology, number, self.statistics, self._clock)
+                LoadConsumer(options, connection, topology, number, self.statistics, self._clock)
                 for number, connection in enumerate(others[: options.consumers])
             ]
             self._producers = [
-                Producer(options, connection, topology, self.statistics, self._clock)
+                LoadProducer(options, connection, topology, self.statistics, self._clock)
                 for connection in others[options.consumers :]
             ]
-            self._agents: list[Producer | Consumer] = [*self._consumers, *self._producers]
+            self._agents: list[LoadProducer | LoadConsumer] = [*self._consumers, *self._producers]
         except BaseException:
             self.close()
             raise
@@ -59,7 +59,7 @@ class Runner:
         self.processor_seconds = 0.0
         self._selector = selectors.DefaultSelector()
 
-    def run(self, on_interval: Callable[[Counts, float, float], None]) -> None:
+    def run(self, on_interval: Callable[[LoadCounts, float, float], None]) -> None:
         """Run until the test is over. `on_interval` gets the counts of each interval, its length, and the time since
         the start.
         """
@@ -79,7 +79,7 @@ class Runner:
             if seconds > options.interval / 10:
                 on_interval(counts, seconds, time.monotonic() - statistics.started)
 
-    def _loop(self, on_interval: Callable[[Counts, float, float], None], started: float, end: float | None) -> None:
+    def _loop(self, on_interval: Callable[[LoadCounts, float, float], None], started: float, end: float | None) -> None:
         statistics, interval = self.statistics, self._options.interval
         next_interval = started + interval
         beats = [connection.heartbeat for connection in self._connections if connection.heartbeat]
@@ -124,21 +124,21 @@ class Runner:
             self._watch(agent)
         for key, events in self._selector.select(seconds):
             agent = key.data
-            if isinstance(agent, Connection):
+            if isinstance(agent, LoadConnection):
                 agent.receive_into(memoryview(bytearray(HEARTBEATS)))  # a broker that goes away raises
                 continue
             if events & selectors.EVENT_WRITE:
                 agent.connection.send_rest()
-                if isinstance(agent, Consumer) and agent.connection.unsent is None:
+                if isinstance(agent, LoadConsumer) and agent.connection.unsent is None:
                     agent.send_acks()
             if events & selectors.EVENT_READ:
                 agent.receive()
                 while agent.connection.has_decrypted:
                     agent.receive()
 
-    def _watch(self, agent: Producer | Consumer) -> None:
+    def _watch(self, agent: LoadProducer | LoadConsumer) -> None:
         """Have the selector watch for the events that this producer or consumer waits for."""
-        wanted = 0 if isinstance(agent, Consumer) and agent.resumes_at else selectors.EVENT_READ
+        wanted = 0 if isinstance(agent, LoadConsumer) and agent.resumes_at else selectors.EVENT_READ
         if agent.connection.unsent is not None:
             wanted |= selectors.EVENT_WRITE
         key = self._selector.get_map().get(agent.connection.socket)

@@ -1,4 +1,4 @@
-"""`Counts` and `Statistics`: what the producers and consumers of a test have done, in an interval and in all."""
+"""`LoadCounts` and `Statistics`: what the producers and consumers of a test have done, in an interval and in all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .latencies import Latencies
 
 
 @dataclass(slots=True)
-class Counts:
+class LoadCounts:
     """The messages sent, confirmed, nacked, returned and received in a period of time, and their latencies."""
 
     sent: int = 0
@@ -19,7 +19,7 @@ class Counts:
     consumer_latency: Latencies = field(default_factory=Latencies)
     confirm_latency: Latencies = field(default_factory=Latencies)
 
-    def merge(self, other: Counts) -> None:
+    def merge(self, other: LoadCounts) -> None:
         self.sent += other.sent
         self.confirmed += other.confirmed
         self.nacked += other.nacked
@@ -34,17 +34,17 @@ class Statistics:
 
     def __init__(self) -> None:
         self.started = self._interval_started = 0.0
-        self.current = Counts()
-        self.total = Counts()
+        self.current = LoadCounts()
+        self.total = LoadCounts()
         #: For each interval: its end since the start, and its rates of sending and receiving.
         self.rates: list[tuple[float, float, float]] = []
 
     def begin(self, now: float) -> None:
         self.started = self._interval_started = now
 
-    def end_interval(self, now: float) -> tuple[Counts, float]:
+    def end_interval(self, now: float) -> tuple[LoadCounts, float]:
         """Return the counts of the interval that ends now, and its length."""
-        counts, self.current = self.current, Counts()
+        counts, self.current = self.current, LoadCounts()
         seconds = now - self._interval_started
         self._interval_started = now
         self.total.merge(counts)

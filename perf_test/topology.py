@@ -5,14 +5,14 @@ from __future__ import annotations
 from ..amqp import methods
 from ..amqp.fields import table_from
 from ..amqp.frames import method_frame
-from .connection import Connection
+from .connection import LoadConnection
 from .options import Options
 
 
 class Topology:
     """Where producers publish to and what consumers consume from, declared on `connection`."""
 
-    def __init__(self, options: Options, connection: Connection, drawn_key: str) -> None:
+    def __init__(self, options: Options, connection: LoadConnection, drawn_key: str) -> None:
         self._options = options
         self._connection = connection
         self._has_drawn_queue = not options.predeclared and not options.queues

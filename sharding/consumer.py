@@ -1,4 +1,4 @@
-"""`Consumer`: the callback of a sharded queue, and the deliveries that wait for it (FC-79 to FC-85)."""
+"""`ShardedConsumer`: the callback of a sharded queue, and the deliveries that wait for it (FC-79 to FC-85)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pika.adapters.select_connection import IOLoop
 
-from .hand_over import HandedOver, HandOver, Skip
+from .hand_over import DueDelivery, HandOver, Skip
 from .shard import Delivery, Shard
 
 _log = logging.getLogger("warren.sharding")
 
 
-class Consumer:
+class ShardedConsumer:
     """Hands deliveries over to the callback, at most `workers` at a time."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Consumer:
 
     # -- on a thread of callbacks ---
 
-    def _call(self, handed_over: HandedOver[Delivery]) -> None:
+    def _call(self, handed_over: DueDelivery[Delivery]) -> None:
         delivery = handed_over.item
         delivery.is_late = handed_over.is_late
         try:

@@ -21,10 +21,10 @@ from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
 
 from .choosing import POLICIES, Policy, random_shard, shard_of_key, shard_of_number
-from .consumer import Consumer
+from .consumer import ShardedConsumer
 from .errors import DeclarationFailed, ShardingError
 from .hand_over import HandOver, Relaxed, Skip, Strict
-from .link import Link
+from .link import ReconnectingLink
 from .shard import NUMBER_HEADER, PUBLISHER_HEADER, Delivery, Publish, Shard
 
 Result = TypeVar("Result")
@@ -85,7 +85,7 @@ class ShardedQueue:
         self._next_number = 0
         self._unconfirmed: set[Future[int]] = set()
         self._cursor = 0
-        self._consumer: Consumer | None = None
+        self._consumer: ShardedConsumer | None = None
         self._is_closed = False
         self._loop = IOLoop()
         self._shards = [
@@ -93,7 +93,8 @@ class ShardedQueue:
             for index in range(shards)
         ]
         self._links = [
-            Link(self._loop, pika.URLParameters(urls[at % len(urls)]), reconnect_delay) for at in range(connections)
+            ReconnectingLink(self._loop, pika.URLParameters(urls[at % len(urls)]), reconnect_delay)
+            for at in range(connections)
         ]
         for shard in self._shards:
             self._links[shard.index % connections].add(shard)
@@ -319,7 +320,7 @@ class ShardedQueue:
         if self._consumer is not None:
             raise ShardingError(f"'{self.queue}' is consumed already; call cancel() first.")
         hand_over: HandOver[Delivery] = Strict(self.shards) if order == "strict" else Relaxed(self.shards)
-        self._consumer = consumer = Consumer(
+        self._consumer = consumer = ShardedConsumer(
             self._loop, hand_over, callback, workers, requeue_failed, gap_timeout, on_skip
         )
         each = -(-prefetch // self.shards)

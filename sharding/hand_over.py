@@ -28,7 +28,7 @@ class Skip:
 
 
 @dataclass(slots=True)
-class HandedOver(Generic[Item]):
+class DueDelivery(Generic[Item]):
     """One delivery whose turn has come, and the numbers that were skipped before it."""
 
     item: Item
@@ -44,7 +44,7 @@ class HandOver(Protocol[Item]):
     def arrived(self, shard: int, publisher: str | None, number: int | None, item: Item) -> None:
         """Take a delivery of this shard. Publisher and number are None if its headers do not have them."""
 
-    def take(self) -> HandedOver[Item] | None:
+    def take(self) -> DueDelivery[Item] | None:
         """The delivery whose turn it is, or None as long as it has not arrived."""
 
     def give_up(self) -> None:
@@ -68,13 +68,13 @@ class Relaxed(Generic[Item]):
     def arrived(self, shard: int, publisher: str | None, number: int | None, item: Item) -> None:
         self._buffers[shard].append(item)
 
-    def take(self) -> HandedOver[Item] | None:
+    def take(self) -> DueDelivery[Item] | None:
         count = len(self._buffers)
         for shard in range(self._next, self._next + count):
             buffer = self._buffers[shard % count]
             if buffer:
                 self._next = (shard + 1) % count
-                return HandedOver(buffer.popleft(), shard % count)
+                return DueDelivery(buffer.popleft(), shard % count)
         return None
 
     def give_up(self) -> None:
@@ -158,11 +158,11 @@ class Strict(Generic[Item]):
                 del self._publishers[name]
                 return
 
-    def take(self) -> HandedOver[Item] | None:
+    def take(self) -> DueDelivery[Item] | None:
         for shard, ready in enumerate(self._at_once):
             if ready:
                 item, is_late = ready.popleft()
-                return HandedOver(item, shard, is_late)
+                return DueDelivery(item, shard, is_late)
         for name, state in self._publishers.items():
             state.skip_missing()
             shard = state.expected % self._shards
@@ -174,7 +174,7 @@ class Strict(Generic[Item]):
                 state.expected = number + 1
                 # The next call begins with another publisher, so that none of them waits for ever.
                 self._publishers[name] = self._publishers.pop(name)
-                return HandedOver(item, shard, skip=skip)
+                return DueDelivery(item, shard, skip=skip)
         return None
 
     def give_up(self) -> None:

@@ -1,4 +1,4 @@
-"""`Link`: one connection to the broker, which connects again when it is lost (FC-77)."""
+"""`ReconnectingLink`: one connection to the broker, which connects again when it is lost (FC-77)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LinkUser(Protocol):
         """Note that the connection has ended, and its channels with it."""
 
 
-class Link:
+class ReconnectingLink:
     """One connection of a sharded queue. All its methods run on the thread of the loop."""
 
     def __init__(self, loop: IOLoop, parameters: pika.connection.Parameters, reconnect_delay: float) -> None:

@@ -15,7 +15,7 @@ from ..amqp.frames import content_body
 from .errors import not_deduplicated
 from .options import SinkOptions
 from .reading.catalogue import CATALOGUE
-from .wire import Connection
+from .wire import BrokerConnection
 
 
 class Guard:
@@ -60,7 +60,7 @@ class Guard:
 
     def _ask(self, arguments: dict[str, object]) -> list[dict[str, object]]:
         """The rows of the broker's catalogue for these arguments."""
-        connection = Connection(self._options, "spark exactly-once")
+        connection = BrokerConnection(self._options, "spark exactly-once")
         try:
             rows: list[dict[str, object]] = []
             for delivery in connection.consume(CATALOGUE, arguments):

@@ -191,7 +191,7 @@ def _camel(name: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
-class Place(NamedTuple):
+class ConnectionParameters(NamedTuple):
     """Where a broker is, and who logs in."""
 
     endpoints: tuple[tuple[str, int], ...]
@@ -226,7 +226,7 @@ class ConnectionOptions(AnyOptions):
         parse_seconds, "60s", "how long a task tries to connect again before it fails with E5"
     )
 
-    def place(self) -> Place:
+    def place(self) -> ConnectionParameters:
         """Where to connect. Raises SparkSourceError E4."""
         endpoints, vhosts, users, schemes = [], set(), [], set()
         for url in self.url.split(","):
@@ -247,7 +247,9 @@ class ConnectionOptions(AnyOptions):
         if len(vhosts) > 1 or len(schemes) > 1:
             raise wrong_options("option 'url' of format 'warren' has several URLs: they must have one scheme and vhost")
         user = self.user or users[0][0]
-        return Place(tuple(endpoints), schemes == {"amqps"}, vhosts.pop(), user, self._password(users[0][1]))
+        return ConnectionParameters(
+            tuple(endpoints), schemes == {"amqps"}, vhosts.pop(), user, self._password(users[0][1])
+        )
 
     def mapped(self, host: str, port: int) -> tuple[str, int]:
         """The address under which an endpoint is reached from this machine."""

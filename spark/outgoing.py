@@ -36,7 +36,7 @@ PROPERTY_COLUMNS = {
 TAKEN = {"body", "exchange", "routing_key", "headers", "persistent", "properties", *PROPERTY_COLUMNS}
 
 
-class Outgoing(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message as it is sent. `row` counts from 0 in the task."""
 
     row: int
@@ -71,7 +71,7 @@ class RowEncoder:
         self._row = 0
         self._method = lru_cache(maxsize=4096)(self._method_frame)
 
-    def messages(self, batch: Any) -> Iterator[Outgoing]:
+    def messages(self, batch: Any) -> Iterator[OutgoingMessage]:
         """The messages of a record batch, row by row."""
         columns = {name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)}
         count = batch.num_rows
@@ -96,7 +96,7 @@ class RowEncoder:
             if ids:
                 props = with_id(props, "/".join((self._scope, *self._id(ids, at))))
             frames = self._method(exchange, key) + self._content(props, body)
-            yield Outgoing(self._row, exchange, key, body, frames)
+            yield OutgoingMessage(self._row, exchange, key, body, frames)
             self._row += 1
 
     def _id(self, ids: Sequence[Sequence[Any]], at: int) -> Iterator[str]:

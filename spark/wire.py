@@ -53,14 +53,14 @@ class Refused(Exception):
         self.text = text
 
 
-class Delivery(NamedTuple):
+class ReceivedContent(NamedTuple):
     """A delivered or returned message. `content` is its header frame and its body frames as they came."""
 
     method: Method
     content: bytes
 
 
-class Connection:
+class BrokerConnection:
     """One connection with one open channel. Raises Away, Refused, and SparkSourceError E4.
 
     features    names of what the broker announces beyond AMQP, in `warren_features`
@@ -166,7 +166,7 @@ class Connection:
             return False
         return True
 
-    def consume(self, queue: str, arguments: Mapping[str, Any]) -> Iterator[Delivery]:
+    def consume(self, queue: str, arguments: Mapping[str, Any]) -> Iterator[ReceivedContent]:
         """Consume without acknowledgements until the broker cancels the consumer.
 
         A reader of a range is cancelled when the range is read; another consumer goes on for ever.
@@ -175,7 +175,7 @@ class Connection:
         self.send(methods.BasicConsume(queue=queue, no_ack=True, arguments=table))
         while True:
             found = self.receive()
-            if isinstance(found, Delivery):
+            if isinstance(found, ReceivedContent):
                 yield found
             elif isinstance(found, methods.BasicCancel):
                 if not found.nowait:
@@ -184,7 +184,7 @@ class Connection:
 
     # -- receiving ---
 
-    def receive(self) -> Method | Delivery:
+    def receive(self) -> Method | ReceivedContent:
         """Wait for the next method or delivery. Raises Refused when the broker closes channel or connection."""
         while True:
             kind, channel, payload = self._frame()
@@ -192,7 +192,7 @@ class Connection:
                 continue  # a heartbeat
             method = decode_method(bytes(payload))
             if payload[:4] in (_DELIVER, _RETURN):
-                return Delivery(method, self._content())
+                return ReceivedContent(method, self._content())
             if isinstance(method, methods.ChannelClose):
                 self.send(methods.ChannelCloseOk())
                 raise Refused(method.reply_code, method.reply_text)

@@ -19,9 +19,9 @@ from ..amqp.frames import content_body
 from .errors import broker_away, not_deduplicated, not_routed, refused
 from .guard import Guard
 from .options import SinkOptions
-from .outgoing import Outgoing, RowEncoder
+from .outgoing import OutgoingMessage, RowEncoder
 from .reading.range_reading import task_name
-from .wire import Away, Connection, Delivery, Refused
+from .wire import Away, BrokerConnection, ReceivedContent, Refused
 
 log = logging.getLogger("warren.spark")
 
@@ -45,7 +45,7 @@ class Written(WriterCommitMessage):
     window: int | None = None
 
 
-class Publisher:
+class RowPublisher:
     """Publishes the rows of one task. Raises SparkSourceError E5, E12 and E13."""
 
     def __init__(self, options: SinkOptions, partition: int, tasks: int, scope: str) -> None:
@@ -67,15 +67,15 @@ class Publisher:
         #: When the rate allows the next message; 0 before the first one.
         self._due = 0.0
         #: Messages that are not confirmed, by their publish number.
-        self._unconfirmed: dict[int, Outgoing] = {}
+        self._unconfirmed: dict[int, OutgoingMessage] = {}
         self._unconfirmed_bytes = 0
         self._number = 0
         self._result = Written(0, 0, 0.0)
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> BrokerConnection:
         options = self._options
         try:
-            connection = Connection(options, task_name())
+            connection = BrokerConnection(options, task_name())
             if options.delivery_guarantee == "exactly-once" and "deduplicate" not in connection.features:
                 raise not_deduplicated(f"the broker {connection.where} drops no message that is published twice")
             connection.socket.settimeout(options.confirm_timeout)
@@ -160,7 +160,7 @@ class Publisher:
             raise not_routed(
                 self.where, message.row, message.exchange, message.routing_key, "was refused", message.body
             )
-        elif isinstance(found, Delivery) and isinstance(found.method, methods.BasicReturn):
+        elif isinstance(found, ReceivedContent) and isinstance(found.method, methods.BasicReturn):
             self._returned(found)
 
     def _confirm(self, number: int, is_multiple: bool) -> None:
@@ -172,7 +172,7 @@ class Publisher:
                 break
             self._unconfirmed_bytes -= len(self._unconfirmed.pop(each).body)
 
-    def _returned(self, found: Delivery) -> None:
+    def _returned(self, found: ReceivedContent) -> None:
         method, body = found.method, content_body(found.content)
         assert isinstance(method, methods.BasicReturn)
         row = next((each.row for each in self._unconfirmed.values() if each.body == body), -1)
@@ -194,7 +194,7 @@ class _Sink:
         # A task cannot find out how many tasks of its stage run at the same time; this is the most.
         tasks = self._options.parallel_tasks
         scope = query or self._options.job or "batch"
-        return Publisher(self._options, partition, tasks, scope).publish(iterator)
+        return RowPublisher(self._options, partition, tasks, scope).publish(iterator)
 
     def _committed(self, messages: Sequence[Any]) -> None:
         done = [message for message in messages if message is not None]

@@ -86,9 +86,9 @@ def unpack_in_steps(body: bytes) -> Generator[None, None, dict[str, Any]]:
     try:
         message = yield from _value_in_steps(unpacker, body, STEPPED_LEVELS)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise FrameError(f"a frame is not MessagePack: {error}") from None
+        raise ControlFrameError(f"a frame is not MessagePack: {error}") from None
     if unpacker.tell() != len(body):
-        raise FrameError("a frame is not MessagePack: something follows its message")
+        raise ControlFrameError("a frame is not MessagePack: something follows its message")
     return checked(message)
 
 

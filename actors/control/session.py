@@ -31,8 +31,8 @@ from .frames import (
     LARGE,
     PROTOCOL,
     UNPROVED_MAX,
-    FrameBuffer,
     ControlFrameError,
+    FrameBuffer,
     frame,
     unpack,
     unpack_in_steps,
@@ -131,7 +131,7 @@ class ControlSession(Process):
                     self._request(stop.value)
                     return
                 await self.next_turn()
-        except FrameError as error:
+        except ControlFrameError as error:
             self._cut_off(error)
 
     def _check_proof(self, message: Mapping[str, object]) -> None:

@@ -34,8 +34,8 @@ import trustme
 
 from ..load.broker import BrokerFailed, Warren, free_port
 from . import backlog, operating, settling, topology
-from .row import Row
-from .target import Target
+from .row import AbuseRow
+from .target import AbusedBroker
 from .witness import Waits, Witness
 
 #: Seconds that no wait of the witness may exceed.
@@ -48,9 +48,9 @@ def idle(port: int) -> Generator[None, None, None]:
     yield
 
 
-def all_rows(scale: float, target: Target) -> list[Row]:
+def all_rows(scale: float, target: AbusedBroker) -> list[AbuseRow]:
     return [
-        Row("nothing", idle),
+        AbuseRow("nothing", idle),
         *settling.rows(int(30_000 * scale)),
         *backlog.rows(scale),
         *topology.rows(scale),
@@ -58,7 +58,7 @@ def all_rows(scale: float, target: Target) -> list[Row]:
     ]
 
 
-def measure(target: Target, row: Row) -> Waits:
+def measure(target: AbusedBroker, row: AbuseRow) -> Waits:
     """Print a line of the table, and return the witness's waits."""
     abuse = row.abuse(target.port)
     next(abuse)
@@ -97,10 +97,10 @@ def main() -> int:
     parser.add_argument("--command", default="", help="what operates the broker on that port, such as rabbitmqctl")
     parser.add_argument("--tls-port", type=int, help="of the broker on that port")
     options = parser.parse_args()
-    given = Target(options.port, shlex.split(options.command), options.tls_port) if options.port else None
+    given = AbusedBroker(options.port, shlex.split(options.command), options.tls_port) if options.port else None
     longest = 0.0
     try:
-        for at, row in enumerate(all_rows(options.scale, given or Target(0))):
+        for at, row in enumerate(all_rows(options.scale, given or AbusedBroker(0))):
             if options.only not in row.name:
                 continue
             if given is not None and row.left_out:
@@ -118,7 +118,7 @@ def main() -> int:
     return int(longest > BAR)
 
 
-def started(stack: ExitStack) -> Target:
+def started(stack: ExitStack) -> AbusedBroker:
     """Start a warren that ends with `stack`."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     certificate, tls_port = directory / "cert.pem", free_port()
@@ -128,7 +128,7 @@ def started(stack: ExitStack) -> Target:
     warren.start()
     stack.callback(warren.kill)
     command = ("env", f"WARREN_DATA_DIR={warren.data_dir}", str(Path(sys.executable).parent / "warren"))
-    return Target(warren.port, command, tls_port, warren.pid)
+    return AbusedBroker(warren.port, command, tls_port, warren.pid)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from ...amqp.frames import build_content, method_frame
 from ...amqp.method import Method
 from ...amqp.properties import Properties, encode_properties
 from .flood import TIMEOUT, Flood
-from .row import Abuse, Row
+from .row import Abuse, AbuseRow
 
 QUEUE, DEAD = "bench.abuse.backlog", "bench.abuse.dead"
 TAG = "abuser"
@@ -23,21 +23,21 @@ BODY = b"x" * 20
 CHUNK = 1000
 
 
-def rows(scale: float) -> list[Row]:
+def rows(scale: float) -> list[AbuseRow]:
     """All rows of this module, with up to 5 million messages at scale 1."""
     one, two, three, five = (int(millions * 1_000_000 * scale) for millions in (1, 2, 3, 5))
     return [
-        Row(f"recovers {three:,} unacknowledged messages", _held(three, _recover)),
-        Row(f"goes away with {three:,} unacknowledged messages", _held(three, _leave)),
-        Row(f"acknowledges {three:,} messages with one method", _held(three, _acknowledge)),
-        Row(f"rejects {three:,} messages with one method, to be requeued", _held(three, _requeue)),
-        Row(f"acknowledges every second of {one:,} messages, then closes", _held(one, _acknowledge_every_second)),
-        Row(f"rejects {one:,} messages with one method, which become dead letters", _held(one, _reject, True)),
-        Row(f"purges {five:,} messages", _ready(five, _purge)),
-        Row(f"deletes a queue with {five:,} messages", _ready(five, _delete)),
-        Row(f"has {two:,} messages expire at once", _expiring(two)),
-        Row(f"has {one:,} messages expire at once, which become dead letters", _expiring(one, True)),
-        Row(f"has a large message displace {one:,} small ones", _displaced(one)),
+        AbuseRow(f"recovers {three:,} unacknowledged messages", _held(three, _recover)),
+        AbuseRow(f"goes away with {three:,} unacknowledged messages", _held(three, _leave)),
+        AbuseRow(f"acknowledges {three:,} messages with one method", _held(three, _acknowledge)),
+        AbuseRow(f"rejects {three:,} messages with one method, to be requeued", _held(three, _requeue)),
+        AbuseRow(f"acknowledges every second of {one:,} messages, then closes", _held(one, _acknowledge_every_second)),
+        AbuseRow(f"rejects {one:,} messages with one method, which become dead letters", _held(one, _reject, True)),
+        AbuseRow(f"purges {five:,} messages", _ready(five, _purge)),
+        AbuseRow(f"deletes a queue with {five:,} messages", _ready(five, _delete)),
+        AbuseRow(f"has {two:,} messages expire at once", _expiring(two)),
+        AbuseRow(f"has {one:,} messages expire at once, which become dead letters", _expiring(one, True)),
+        AbuseRow(f"has a large message displace {one:,} small ones", _displaced(one)),
     ]
 
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from ...amqp import methods
 from ...amqp.frames import method_frame
 from .flood import Flood, publish
-from .row import Abuse, Row
-from .target import Target
+from .row import Abuse, AbuseRow
+from .target import AbusedBroker
 
 QUEUE, VHOST = "bench.abuse.operating", "bench.abuse"
 
@@ -31,32 +31,32 @@ NO_COMMAND = "no --command was given that operates the broker"
 NO_TLS = "no --tls-port was given"
 
 
-def rows(scale: float, target: Target) -> list[Row]:
+def rows(scale: float, target: AbusedBroker) -> list[AbuseRow]:
     """All rows of this module."""
     queues, messages, handshakes = int(20_000 * scale), int(100_000 * scale), int(2_000 * scale)
     vhost_queues, alarm = int(10_000 * scale), int(ALARM_MESSAGES * scale)
     no_command = "" if target.command else NO_COMMAND
     no_tls = "" if target.tls_port is not None else NO_TLS
     return [
-        Row(f"lists {queues:,} queues", _list_queues(target, queues), no_command),
-        Row(
+        AbuseRow(f"lists {queues:,} queues", _list_queues(target, queues), no_command),
+        AbuseRow(
             f"deletes another virtual host with {messages:,} persistent messages",
             _delete_vhost(target, 1, messages),
             no_command,
         ),
-        Row(
+        AbuseRow(
             f"deletes another virtual host with {vhost_queues:,} queues",
             _delete_vhost(target, vhost_queues),
             no_command,
         ),
-        Row(f"{handshakes:,} TLS handshakes in eight threads", _handshakes(target, handshakes), no_tls),
-        Row(
+        AbuseRow(f"{handshakes:,} TLS handshakes in eight threads", _handshakes(target, handshakes), no_tls),
+        AbuseRow(
             f"raises the memory alarm with {alarm:,} messages of 1 KB, which are paged",
             _alarm(target, alarm),
             no_command,
             publishes=False,
         ),
-        Row(
+        AbuseRow(
             f"raises the memory alarm with {4 * alarm:,} messages of 1 byte, which are paged",
             _alarm(target, 4 * alarm, b"x"),
             no_command,
@@ -78,7 +78,7 @@ def _fill(client: Flood, count: int, body: bytes = BODY, persistent: bool = Fals
         time.sleep(0.05)
 
 
-def _list_queues(target: Target, count: int) -> Abuse:
+def _list_queues(target: AbusedBroker, count: int) -> Abuse:
     def abuse(port: int) -> Generator[None, None, None]:
         names = [f"{QUEUE}.{number}" for number in range(count)]
         with Flood(port) as client:
@@ -95,7 +95,7 @@ def _list_queues(target: Target, count: int) -> Abuse:
     return abuse
 
 
-def _delete_vhost(target: Target, queues: int, messages: int = 0) -> Abuse:
+def _delete_vhost(target: AbusedBroker, queues: int, messages: int = 0) -> Abuse:
     """Delete a virtual host with so many durable queues, of which one has messages."""
 
     def abuse(port: int) -> Generator[None, None, None]:
@@ -117,7 +117,7 @@ def _delete_vhost(target: Target, queues: int, messages: int = 0) -> Abuse:
     return abuse
 
 
-def _handshakes(target: Target, count: int) -> Abuse:
+def _handshakes(target: AbusedBroker, count: int) -> Abuse:
     def shake_hands(context: ssl.SSLContext, number: int) -> None:
         for _ in range(number):
             with suppress(OSError), socket.create_connection(("127.0.0.1", target.tls_port or 0)) as sock:
@@ -137,7 +137,7 @@ def _handshakes(target: Target, count: int) -> Abuse:
     return abuse
 
 
-def _alarm(target: Target, count: int, body: bytes = BODY) -> Abuse:
+def _alarm(target: AbusedBroker, count: int, body: bytes = BODY) -> Abuse:
     """Lower the watermark below what the messages of a queue take, so that an alarm goes on and they are paged."""
 
     def abuse(port: int) -> Generator[None, None, None]:

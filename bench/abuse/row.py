@@ -1,4 +1,4 @@
-"""`Row`: one line of the table, something that one client can do to the others."""
+"""`AbuseRow`: one line of the table, something that one client can do to the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 Abuse = Callable[[int], Generator[None, None, None]]
 
 
-class Row(NamedTuple):
+class AbuseRow(NamedTuple):
     #: What stands in the table.
     name: str
     abuse: Abuse

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 
 import pika  # type: ignore[import-untyped]
 
-from .row import Abuse, Row
+from .row import Abuse, AbuseRow
 
 Order = Callable[[list[int]], list[int]]
 
@@ -19,10 +19,10 @@ ORDERS: dict[str, Order] = {
 }
 
 
-def rows(count: int) -> list[Row]:
+def rows(count: int) -> list[AbuseRow]:
     """Rows with so many messages."""
     return [
-        Row(
+        AbuseRow(
             f"{'requeues' if is_requeue else 'acknowledges'} {count:,} messages in {name}",
             _settle(count, order, is_requeue),
         )

@@ -1,4 +1,4 @@
-"""`Target`: the broker under abuse, and how it is reached."""
+"""`AbusedBroker`: the broker under abuse, and how it is reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..load.broker import BrokerFailed
 from .witness import Account, account_of
 
 
-class Target(NamedTuple):
+class AbusedBroker(NamedTuple):
     """A broker on this machine."""
 
     port: int

@@ -10,30 +10,30 @@ from contextlib import contextmanager
 from ...amqp import methods
 from ...amqp.frames import method_frame
 from .flood import Flood, publish
-from .row import Abuse, Row
+from .row import Abuse, AbuseRow
 
 EXCHANGE = "bench.abuse"
 
 
-def rows(scale: float) -> list[Row]:
+def rows(scale: float) -> list[AbuseRow]:
     """All rows of this module, with 20,000 queues at scale 1."""
     queues, connections = int(20_000 * scale), int(1_000 * scale)
     channels = int(65_535 * scale)
     return [
-        Row(f"publishes once to a fanout exchange with {queues:,} queues", _fanout(queues, 1)),
-        Row(f"publishes 100 times to a fanout exchange with {queues:,} queues", _fanout(queues, 100)),
-        Row(f"deletes a fanout exchange with {queues:,} queues", _delete_exchange(queues)),
-        Row(f"declares {queues:,} queues without waiting", _declare(queues)),
-        Row(f"deletes {queues:,} queues without waiting", _delete(queues)),
-        Row(f"goes away with {queues:,} exclusive queues", _leave_queues(queues)),
-        Row(f"deletes a queue with {queues:,} bindings", _delete_bound_queue(queues)),
-        Row(f"opens {channels:,} channels on a connection", _open_channels(channels), "its limit is 2,047"),
-        Row(f"goes away with {channels:,} channels", _leave_channels(channels), "its limit is 2,047"),
-        Row("opens 2,047 channels on a connection", _open_channels(2_047)),
-        Row("goes away with 2,047 channels", _leave_channels(2_047)),
-        Row(f"opens {connections:,} connections at once", _connect(connections)),
-        Row(f"goes away with {connections:,} connections", _leave_connections(connections)),
-        Row("publishes to a queue without a pause, in small messages", _flood_messages(5.0)),
+        AbuseRow(f"publishes once to a fanout exchange with {queues:,} queues", _fanout(queues, 1)),
+        AbuseRow(f"publishes 100 times to a fanout exchange with {queues:,} queues", _fanout(queues, 100)),
+        AbuseRow(f"deletes a fanout exchange with {queues:,} queues", _delete_exchange(queues)),
+        AbuseRow(f"declares {queues:,} queues without waiting", _declare(queues)),
+        AbuseRow(f"deletes {queues:,} queues without waiting", _delete(queues)),
+        AbuseRow(f"goes away with {queues:,} exclusive queues", _leave_queues(queues)),
+        AbuseRow(f"deletes a queue with {queues:,} bindings", _delete_bound_queue(queues)),
+        AbuseRow(f"opens {channels:,} channels on a connection", _open_channels(channels), "its limit is 2,047"),
+        AbuseRow(f"goes away with {channels:,} channels", _leave_channels(channels), "its limit is 2,047"),
+        AbuseRow("opens 2,047 channels on a connection", _open_channels(2_047)),
+        AbuseRow("goes away with 2,047 channels", _leave_channels(2_047)),
+        AbuseRow(f"opens {connections:,} connections at once", _connect(connections)),
+        AbuseRow(f"goes away with {connections:,} connections", _leave_connections(connections)),
+        AbuseRow("publishes to a queue without a pause, in small messages", _flood_messages(5.0)),
     ]
 
 

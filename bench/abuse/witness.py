@@ -35,7 +35,7 @@ class Account(NamedTuple):
     coreless: float
 
 
-class Wait(NamedTuple):
+class WitnessWait(NamedTuple):
     """One message from publish to delivery, or one question until its answer."""
 
     seconds: float
@@ -50,7 +50,7 @@ class Waits(NamedTuple):
 
     count: int
     p999: float
-    longest: Wait
+    longest: WitnessWait
     #: The most processor time that the broker used during one of the waits in which the witness had a core; 0 if it is
     #: not known.
     most_processor: float
@@ -85,14 +85,14 @@ class Witness:
         return waits
 
 
-def _waits(found: list[Wait]) -> Waits:
+def _waits(found: list[WitnessWait]) -> Waits:
     found.sort(key=lambda wait: wait.seconds)
     processor = [wait.broker.processor for wait in found if wait.broker is not None and wait.own_coreless < OWN]
     return Waits(len(found), found[math.ceil(len(found) * 0.999) - 1].seconds, found[-1], max(processor, default=0.0))
 
 
 def _witness(port: int, pipe: Connection, publishes: bool, pid: int | None) -> None:
-    waits: list[Wait] = []
+    waits: list[WitnessWait] = []
     #: Messages in flight, by their bodies: when each was sent, and at that time the broker's account and how long the
     #: witness had been without a core.
     under_way: dict[bytes, tuple[float, Account | None, float]] = {}
@@ -110,7 +110,7 @@ def _witness(port: int, pipe: Connection, publishes: bool, pid: int | None) -> N
         broker = None
         if before is not None and now is not None:
             broker = Account(now.processor - before.processor, now.coreless - before.coreless)
-        waits.append(Wait(seconds, broker, own_coreless() - coreless))
+        waits.append(WitnessWait(seconds, broker, own_coreless() - coreless))
 
     def received(channel: object, method: object, properties: object, body: bytes) -> None:
         ended(*under_way.pop(body))

@@ -3,7 +3,7 @@ benchmarks.
 
 with Warren(directory) as broker:       a process of its own; the `with` block ends it
     broker.start()                      returns the seconds from exec to the first open connection
-    with Client(broker.address) as client:
+    with LoadClient(broker.address) as client:
         client.call(QueueDelete(queue="q"))
 """
 
@@ -50,7 +50,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-class Client:
+class LoadClient:
     """A connection with one channel. Its answers are read in order; contents are dropped."""
 
     def __init__(self, address: str, timeout: float = 60.0) -> None:
@@ -194,7 +194,7 @@ class Warren:
         """Seconds from exec until a connection is open. BrokerFailed if the process ends or is not ready in time."""
         return self.start_until(lambda client: True, timeout)[0]
 
-    def start_until(self, ready: Callable[[Client], Found], timeout: float = 120.0) -> tuple[float, Found]:
+    def start_until(self, ready: Callable[[LoadClient], Found], timeout: float = 120.0) -> tuple[float, Found]:
         """Seconds from exec until `ready(client)` returns a true value, and that value."""
         # Below `error` the log has a line for every connection that the generator drops without closing.
         command = [
@@ -219,7 +219,7 @@ class Warren:
             if process.poll() is not None:
                 raise BrokerFailed(f"warren start ended with exit code {process.returncode}; see its words above")
             try:
-                with Client(self.address, timeout) as client:
+                with LoadClient(self.address, timeout) as client:
                     found = ready(client)
                     if found:
                         return time.monotonic() - began, found

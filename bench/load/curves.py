@@ -20,7 +20,7 @@ INSTALL_HINT = "a plot needs matplotlib: pip install 'warren-mq[bench]', or from
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CurveSample:
     """One sample of a run. `messages` were published until then, or consumed in phase `drain`."""
 
     run: str
@@ -33,8 +33,8 @@ class Row:
     disk: int
 
 
-def write_csv(path: Path, rows: Iterable[Row]) -> None:
-    names = [field.name for field in fields(Row)]
+def write_csv(path: Path, rows: Iterable[CurveSample]) -> None:
+    names = [field.name for field in fields(CurveSample)]
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(names)
@@ -51,10 +51,10 @@ def write_csv(path: Path, rows: Iterable[Row]) -> None:
             )
 
 
-def read_csv(path: Path) -> Iterator[Row]:
+def read_csv(path: Path) -> Iterator[CurveSample]:
     with path.open(newline="") as file:
         for line in csv.DictReader(file):
-            yield Row(
+            yield CurveSample(
                 line["run"],
                 line["phase"],
                 float(line["seconds"]),
@@ -70,7 +70,7 @@ def can_plot() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def plot(path: Path, rows: Iterable[Row], rate_bar: float) -> None:
+def plot(path: Path, rows: Iterable[CurveSample], rate_bar: float) -> None:
     """Plot rate above memory, and filling beside draining. The suffix of the file selects its format."""
     import matplotlib
 

@@ -23,7 +23,7 @@ class LoadFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoadProgress:
     at: float
     """Seconds of CLOCK_MONOTONIC, the clock of `time.monotonic()`."""
     sent: int
@@ -39,7 +39,7 @@ class LoadGenerator:
         command = [load_generator(), "--host", host, "--port", port, *arguments]
         if progress_seconds:
             command += ["--progress", str(progress_seconds)]
-        self.progress: list[Progress] = []
+        self.progress: list[LoadProgress] = []
         self._complaints: list[str] = []
         # A file instead of a pipe, because the result is read only at the end.
         self._result = tempfile.TemporaryFile("w+")
@@ -88,6 +88,6 @@ class LoadGenerator:
                 numbers = line.split()
                 if len(numbers) == 4 and all(number.isdigit() for number in numbers):
                     at, sent, confirmed, received = map(int, numbers)
-                    self.progress.append(Progress(at / 1e9, sent, confirmed, received))
+                    self.progress.append(LoadProgress(at / 1e9, sent, confirmed, received))
                 else:
                     self._complaints.append(line)

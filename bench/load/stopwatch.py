@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Figures(NamedTuple):
+class ClientFigures(NamedTuple):
     """What one client did in one turn."""
 
     messages: int
@@ -37,8 +37,8 @@ class Stopwatch:
         self._processor = time.process_time()
         self._coreless = coreless_seconds()
 
-    def figures(self, messages: int) -> Figures:
-        return Figures(
+    def figures(self, messages: int) -> ClientFigures:
+        return ClientFigures(
             messages,
             time.perf_counter() - self._wall,
             time.process_time() - self._processor,

@@ -8,14 +8,14 @@ from ...amqp.constants import FRAME_HEADER
 from ...amqp.frames import split_frames
 from ...amqp.methods import BasicDeliver, QueueDeclare, QueueDeclareOk
 from ...amqp.properties import Properties, decode_properties, encode_properties
-from ..load.broker import Client
+from ..load.broker import LoadClient
 from .scenario import QUEUE, Stretch, Stretches, consume, declare, publish
 
 #: The name that a client consumes from to have its answers without a queue.
 DIRECT_REPLY_TO = "amq.rabbitmq.reply-to"
 
 
-class Server(Client):
+class Server(LoadClient):
     """A client that reads the properties of a message, too."""
 
     def next_properties(self) -> Properties:
@@ -31,7 +31,7 @@ class Server(Client):
 
 def direct_replies(address: str) -> Stretches:
     calls = 20
-    with Client(address) as client, Server(address) as server:
+    with LoadClient(address) as client, Server(address) as server:
         declare(server, QUEUE)
         consume(server, QUEUE)
         consume(client, DIRECT_REPLY_TO)
@@ -43,7 +43,7 @@ def direct_replies(address: str) -> Stretches:
 
 
 def replies_by_queue(address: str) -> Stretches:
-    with Client(address) as client, Client(address) as server:
+    with LoadClient(address) as client, LoadClient(address) as server:
         declare(server, QUEUE)
         consume(server, QUEUE)
         declared = client.call(QueueDeclare(exclusive=True))
@@ -52,7 +52,7 @@ def replies_by_queue(address: str) -> Stretches:
         yield Stretch(calling(client, server, declared.queue, declared.queue, 1), 1)
 
 
-def calling(client: Client, server: Client, reply_to: str, answered_to: str, calls: int) -> Callable[[], None]:
+def calling(client: LoadClient, server: LoadClient, reply_to: str, answered_to: str, calls: int) -> Callable[[], None]:
     """A step in which the client sends this many requests at a time, and the server then answers all of them."""
     ids = [str(number) for number in range(calls)]
     requests = b"".join(

@@ -16,7 +16,7 @@ from ...amqp.methods import (
     TxSelect,
 )
 from ...amqp.properties import NO_PROPERTIES, Properties, encode_properties
-from ..load.broker import Client
+from ..load.broker import LoadClient
 from .scenario import EXCHANGE, FANOUT_QUEUES, PERSISTENT, QUEUE, Stretch, Stretches, consume, declare, publish
 
 HEADER_BINDINGS = 20
@@ -37,7 +37,7 @@ def durable_messages(address: str) -> Stretches:
 
 
 def transactions(address: str, messages: int, durable: bool) -> Stretches:
-    with Client(address) as client:
+    with LoadClient(address) as client:
         declare(client, QUEUE, durable)
         client.call(TxSelect())
         frames = publish(QUEUE, PERSISTENT if durable else NO_PROPERTIES) * messages + method_frame(1, TxCommit())
@@ -52,9 +52,9 @@ def transactions(address: str, messages: int, durable: bool) -> Stretches:
 def fanout(address: str) -> Stretches:
     messages = 100
     with ExitStack() as stack:
-        publisher = stack.enter_context(Client(address))
+        publisher = stack.enter_context(LoadClient(address))
         publisher.call(ExchangeDeclare(exchange=EXCHANGE, type="fanout"))
-        consumers = [stack.enter_context(Client(address)) for _ in FANOUT_QUEUES]
+        consumers = [stack.enter_context(LoadClient(address)) for _ in FANOUT_QUEUES]
         for consumer, queue in zip(consumers, FANOUT_QUEUES, strict=True):
             declare(consumer, queue)
             consumer.call(QueueBind(queue=queue, exchange=EXCHANGE))
@@ -71,7 +71,7 @@ def fanout(address: str) -> Stretches:
 
 def headers_exchange(address: str) -> Stretches:
     messages = 200
-    with Client(address) as publisher, Client(address) as consumer:
+    with LoadClient(address) as publisher, LoadClient(address) as consumer:
         publisher.call(ExchangeDeclare(exchange=EXCHANGE, type="headers"))
         declare(consumer, QUEUE)
         for number in range(HEADER_BINDINGS):
@@ -93,7 +93,7 @@ def headers_exchange(address: str) -> Stretches:
 
 def returned_messages(address: str) -> Stretches:
     messages = 100
-    with Client(address) as client:
+    with LoadClient(address) as client:
         # Nobody declares the queue of this name, so the default exchange has no route to it.
         frames = publish(QUEUE, mandatory=True) * messages
 
@@ -105,7 +105,7 @@ def returned_messages(address: str) -> Stretches:
 
 
 def dropped_messages(address: str) -> Stretches:
-    with Client(address) as client:
+    with LoadClient(address) as client:
         declare(client, QUEUE, arguments={"x-max-length": MAX_LENGTH})
         frames = publish(QUEUE) * MAX_LENGTH
 

@@ -19,7 +19,7 @@ from ...amqp.methods import (
     BasicQos,
 )
 from ...amqp.properties import Properties, encode_properties
-from ..load.broker import Client
+from ..load.broker import LoadClient
 from .scenario import OTHER_QUEUE, PERSISTENT, QUEUE, Stretch, Stretches, consume, declare, publish
 
 #: Messages that a queue is filled with before they are fetched.
@@ -29,7 +29,7 @@ PRIORITIES = 10
 BACKLOG = 20_000
 
 
-def getting(client: Client, answer: type[Method], count: int) -> Callable[[], None]:
+def getting(client: LoadClient, answer: type[Method], count: int) -> Callable[[], None]:
     """A step that sends so many basic.get at once, and waits for as many answers of this kind."""
     frames = method_frame(1, BasicGet(queue=QUEUE, no_ack=True)) * count
 
@@ -42,7 +42,7 @@ def getting(client: Client, answer: type[Method], count: int) -> Callable[[], No
 
 def gets(address: str) -> Stretches:
     messages = 100
-    with Client(address) as client:
+    with LoadClient(address) as client:
         declare(client, QUEUE)
         step = getting(client, BasicGetOk, messages)
         while True:
@@ -51,7 +51,7 @@ def gets(address: str) -> Stretches:
 
 
 def gets_with_acks(address: str) -> Stretches:
-    with Client(address) as client:
+    with LoadClient(address) as client:
         declare(client, QUEUE)
         get = method_frame(1, BasicGet(queue=QUEUE))
         acknowledged = b""
@@ -69,7 +69,7 @@ def gets_with_acks(address: str) -> Stretches:
             yield Stretch(step, 1, FILLED)
 
 
-def fill(client: Client) -> None:
+def fill(client: LoadClient) -> None:
     client.write(publish(QUEUE) * FILLED)
     # The answer comes after the queue has taken all of them.
     client.declared(QUEUE)
@@ -77,14 +77,14 @@ def fill(client: Client) -> None:
 
 def gets_of_nothing(address: str) -> Stretches:
     asked = 50
-    with Client(address) as client:
+    with LoadClient(address) as client:
         declare(client, QUEUE)
         yield Stretch(getting(client, BasicGetEmpty, asked), asked)
 
 
 def priorities(address: str) -> Stretches:
     messages = 200
-    with Client(address) as publisher, Client(address) as consumer:
+    with LoadClient(address) as publisher, LoadClient(address) as consumer:
         declare(publisher, QUEUE, arguments={"x-max-priority": PRIORITIES})
         consume(consumer, QUEUE)
         frames = with_priorities(messages)
@@ -97,7 +97,7 @@ def priorities(address: str) -> Stretches:
 
 
 def backlog_with_priorities(address: str) -> Stretches:
-    with Client(address) as publisher, Client(address) as consumer:
+    with LoadClient(address) as publisher, LoadClient(address) as consumer:
         declare(publisher, QUEUE, arguments={"x-max-priority": PRIORITIES})
         frames = with_priorities(BACKLOG)
 
@@ -121,7 +121,7 @@ def with_priorities(messages: int) -> bytes:
 
 def requeued_messages(address: str) -> Stretches:
     messages = 50
-    with Client(address) as publisher, Client(address) as consumer:
+    with LoadClient(address) as publisher, LoadClient(address) as consumer:
         declare(publisher, QUEUE)
         publisher.write(publish(QUEUE) * messages)
         publisher.declared(QUEUE)
@@ -141,7 +141,7 @@ def requeued_messages(address: str) -> Stretches:
 
 def expired_messages(address: str) -> Stretches:
     messages = 200
-    with Client(address) as publisher, Client(address) as consumer:
+    with LoadClient(address) as publisher, LoadClient(address) as consumer:
         declare(publisher, OTHER_QUEUE)
         declare(publisher, QUEUE, arguments={"x-message-ttl": 1, **dead_letters_to(OTHER_QUEUE)})
         consume(consumer, OTHER_QUEUE)
@@ -156,7 +156,7 @@ def expired_messages(address: str) -> Stretches:
 
 def rejected_messages(address: str) -> Stretches:
     messages = 100
-    with Client(address) as publisher, Client(address) as rejecter, Client(address) as consumer:
+    with LoadClient(address) as publisher, LoadClient(address) as rejecter, LoadClient(address) as consumer:
         declare(publisher, OTHER_QUEUE, durable=True)
         declare(publisher, QUEUE, durable=True, arguments=dead_letters_to(OTHER_QUEUE))
         consume(consumer, OTHER_QUEUE)

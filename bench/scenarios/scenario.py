@@ -9,7 +9,7 @@ from ...amqp.fields import table_from
 from ...amqp.frames import build_content, method_frame
 from ...amqp.methods import BasicConsume, BasicPublish, ExchangeDelete, QueueDeclare, QueueDelete
 from ...amqp.properties import NO_PROPERTIES, Properties, encode_properties
-from ..load.broker import FRAME_MAX, Client
+from ..load.broker import FRAME_MAX, LoadClient
 
 QUEUE = "bench.operations"
 #: The second queue of a scenario that needs two, such as that of its dead letters.
@@ -38,11 +38,11 @@ Stretches = Generator[Stretch, None, None]
 Scenario = Callable[[str], Stretches]
 
 
-def declare(client: Client, queue: str, durable: bool = False, arguments: Mapping[str, Any] | None = None) -> None:
+def declare(client: LoadClient, queue: str, durable: bool = False, arguments: Mapping[str, Any] | None = None) -> None:
     client.call(QueueDeclare(queue=queue, durable=durable, arguments=table_from(arguments or {})))
 
 
-def consume(client: Client, queue: str, no_ack: bool = True) -> None:
+def consume(client: LoadClient, queue: str, no_ack: bool = True) -> None:
     client.call(BasicConsume(queue=queue, no_ack=no_ack))
 
 
@@ -56,7 +56,7 @@ def publish(
 
 def clean(address: str) -> None:
     """Delete the queues and the exchange that scenarios declare, of an interrupted run too."""
-    with Client(address) as client:
+    with LoadClient(address) as client:
         for queue in (QUEUE, OTHER_QUEUE, *FANOUT_QUEUES):
             client.call(QueueDelete(queue=queue))
         client.call(ExchangeDelete(exchange=EXCHANGE))

@@ -17,7 +17,7 @@ from ...amqp.methods import (
     QueueDelete,
     QueueDeleteOk,
 )
-from ..load.broker import Client
+from ..load.broker import LoadClient
 from .scenario import QUEUE, Stretch, Stretches, publish
 
 
@@ -26,7 +26,7 @@ def connections(address: str) -> Stretches:
     frames = method_frame(1, ConfirmSelect()) + publish(QUEUE)
 
     def step() -> None:
-        with Client(address) as client:
+        with LoadClient(address) as client:
             client.write(frames)
             client.wait_for(BasicAck, 1)
             client.write(method_frame(0, ConnectionClose(200)))
@@ -37,7 +37,7 @@ def connections(address: str) -> Stretches:
 
 def channels(address: str) -> Stretches:
     opened = 50
-    with Client(address) as client:
+    with LoadClient(address) as client:
         # Channel 1 is the client's own.
         frames = b"".join(
             method_frame(channel, ChannelOpen()) + method_frame(channel, ChannelClose(200))
@@ -53,7 +53,7 @@ def channels(address: str) -> Stretches:
 
 def queues(address: str) -> Stretches:
     names = [f"{QUEUE}.{number}" for number in range(20)]
-    with Client(address) as client:
+    with LoadClient(address) as client:
         methods = [
             method
             for name in names
@@ -73,7 +73,7 @@ def queues(address: str) -> Stretches:
 
 def reply_queues(address: str) -> Stretches:
     names = [f"{QUEUE}.{number}" for number in range(10)]
-    with Client(address) as client:
+    with LoadClient(address) as client:
         used = b"".join(
             method_frame(1, QueueDeclare(queue=name, exclusive=True))
             + method_frame(1, BasicConsume(queue=name, consumer_tag=name, no_ack=True))

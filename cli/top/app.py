@@ -27,7 +27,7 @@ from ..formatters import cell
 from ..observing.diagnose_command import causes
 from .feed import Feed, Rows
 from .figures import DELIVERED, PAGES, count, node_rate, rate, size, span
-from .table import Table
+from .table import TopTable
 
 #: Makes a feed. The feed calls the first function with each answer and the second with each failure, in its own thread.
 MakeFeed = Callable[[Callable[[Rows, bool], object], Callable[[str], object]], Feed]
@@ -40,7 +40,7 @@ class Top(App[None]):
     CSS = """
     Static { height: 1; }
     #cause { height: auto; max-height: 4; }
-    Table { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
+    TopTable { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
     #filter { display: none; height: 1; border: none; padding: 0; }
     #filter.shown { display: block; }
     """
@@ -63,7 +63,7 @@ class Top(App[None]):
             lambda rows, is_first: self.call_later(self.take, rows, is_first),
             lambda reason: self.call_later(self.lose, reason),
         )
-        self.table = Table(self.state, PAGES[0])
+        self.table = TopTable(self.state, PAGES[0])
         self.is_paused = False
         #: Why the node does not answer; empty while it does.
         self.lost = ""
@@ -152,7 +152,7 @@ class Top(App[None]):
         if self.state.node:
             self._show()
 
-    def on_table_sorted_by(self, event: Table.SortedBy) -> None:
+    def on_top_table_sorted_by(self, event: TopTable.SortedBy) -> None:
         self.table.sort(event.column)
         self._show_pages()
 

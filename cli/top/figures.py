@@ -30,7 +30,7 @@ STATE_STYLES = {
 DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
-class Column(NamedTuple):
+class TopColumn(NamedTuple):
     """A column of width 0 gets the width that the others leave. The column with the highest rank is left out first."""
 
     title: str
@@ -41,18 +41,18 @@ class Column(NamedTuple):
     style: Callable[[Any], str] = lambda value: ""
 
 
-class Page(NamedTuple):
+class TopPage(NamedTuple):
     """A list. `sorted_by` is the index of the column that sorts it at first; `what` is the plural of its things."""
 
     title: str
     what: str
     keys: Callable[[NodeState], Iterable[Any]]
     name: Callable[[NodeState, Any], str]
-    columns: tuple[Column, ...]
+    columns: tuple[TopColumn, ...]
     sorted_by: int
 
 
-def fitting(columns: tuple[Column, ...], width: int) -> list[tuple[Column, int]]:
+def fitting(columns: tuple[TopColumn, ...], width: int) -> list[tuple[TopColumn, int]]:
     """The columns that fit beside one another, in order, each with its width; a space stands between two."""
     chosen = list(columns)
     while len(chosen) > 1 and NAME_MIN + sum(column.width + 1 for column in chosen) - 1 > width:
@@ -181,63 +181,63 @@ def _connection_rate(name: str) -> Callable[[NodeState, Any], float]:
     return _rate("connection", CONNECTION_COLUMNS, (name,))
 
 
-QUEUES = Page(
+QUEUES = TopPage(
     "Queues",
     "queues",
     lambda state: state.queues,
     _queue_name,
     (
-        Column("NAME", 0, 0, _queue_name, cell),
-        Column("STATE", 8, 2, _queue_state, cell, state_style),
-        Column("READY", 8, 1, _stat("messages_ready"), count),
-        Column("UNACKED", 8, 4, _stat("messages_unacknowledged"), count),
-        Column("TOTAL", 8, 3, _stat("messages"), count),
-        Column("IN/s", 8, 5, _queue_rate("publish"), rate_or_point),
-        Column("OUT/s", 8, 6, _queue_rate(*DELIVERED), rate_or_point),
-        Column("ACK/s", 8, 9, _queue_rate("ack"), rate_or_point),
-        Column("CONS", 5, 7, _stat("consumers"), count),
-        Column("BLOCKED", 7, 8, _stat("blocked_share"), share),
-        Column("TYPE", 8, 10, lambda state, key: state.queues[key]["type"], cell),
-        Column("NODE", 20, 11, lambda state, key: state.queues[key]["node"], cell),
+        TopColumn("NAME", 0, 0, _queue_name, cell),
+        TopColumn("STATE", 8, 2, _queue_state, cell, state_style),
+        TopColumn("READY", 8, 1, _stat("messages_ready"), count),
+        TopColumn("UNACKED", 8, 4, _stat("messages_unacknowledged"), count),
+        TopColumn("TOTAL", 8, 3, _stat("messages"), count),
+        TopColumn("IN/s", 8, 5, _queue_rate("publish"), rate_or_point),
+        TopColumn("OUT/s", 8, 6, _queue_rate(*DELIVERED), rate_or_point),
+        TopColumn("ACK/s", 8, 9, _queue_rate("ack"), rate_or_point),
+        TopColumn("CONS", 5, 7, _stat("consumers"), count),
+        TopColumn("BLOCKED", 7, 8, _stat("blocked_share"), share),
+        TopColumn("TYPE", 8, 10, lambda state, key: state.queues[key]["type"], cell),
+        TopColumn("NODE", 20, 11, lambda state, key: state.queues[key]["node"], cell),
     ),
     4,
 )
-CONNECTIONS = Page(
+CONNECTIONS = TopPage(
     "Connections",
     "connections",
     lambda state: state.connections,
     lambda state, key: str(state.connections[key]["name"]),
     (
-        Column("NAME", 0, 0, _of_connection("name"), cell),
-        Column("STATE", 8, 1, _of_connection("state"), cell, state_style),
-        Column("USER", 12, 4, _of_connection("user"), cell),
-        Column("VHOST", 10, 7, _of_connection("vhost"), cell),
-        Column("CHAN", 4, 5, _of_connection("channels", 0), count),
-        Column("FROM CLIENT", 12, 2, _connection_rate("recv_oct"), flow_of_bytes),
-        Column("TO CLIENT", 11, 3, _connection_rate("send_oct"), flow_of_bytes),
-        Column("BLOCKED", 7, 6, _of_connection("blocked_share", 0.0), share),
-        Column("BLOCKED BY", 16, 8, lambda state, key: _blocked_by(state.connections[key]), cell),
-        Column("NODE", 20, 9, _of_connection("node"), cell),
+        TopColumn("NAME", 0, 0, _of_connection("name"), cell),
+        TopColumn("STATE", 8, 1, _of_connection("state"), cell, state_style),
+        TopColumn("USER", 12, 4, _of_connection("user"), cell),
+        TopColumn("VHOST", 10, 7, _of_connection("vhost"), cell),
+        TopColumn("CHAN", 4, 5, _of_connection("channels", 0), count),
+        TopColumn("FROM CLIENT", 12, 2, _connection_rate("recv_oct"), flow_of_bytes),
+        TopColumn("TO CLIENT", 11, 3, _connection_rate("send_oct"), flow_of_bytes),
+        TopColumn("BLOCKED", 7, 6, _of_connection("blocked_share", 0.0), share),
+        TopColumn("BLOCKED BY", 16, 8, lambda state, key: _blocked_by(state.connections[key]), cell),
+        TopColumn("NODE", 20, 9, _of_connection("node"), cell),
     ),
     5,
 )
-CHANNELS = Page(
+CHANNELS = TopPage(
     "Channels",
     "channels",
     lambda state: state.channels,
     lambda state, key: str(state.channels[key]["name"]),
     (
-        Column("NAME", 0, 0, _of_channel("name"), cell),
-        Column("STATE", 8, 1, _of_channel("state"), cell, state_style),
-        Column("USER", 12, 7, _channel_user, cell),
-        Column("IN/s", 8, 2, _channel_rate("publish"), rate_or_point),
-        Column("OUT/s", 8, 3, _channel_rate(*DELIVERED), rate_or_point),
-        Column("ACK/s", 8, 5, _channel_rate("ack"), rate_or_point),
-        Column("UNACKED", 8, 4, _of_channel("messages_unacknowledged", 0), count),
-        Column("UNCONF", 8, 6, _of_channel("messages_unconfirmed", 0), count),
-        Column("CONS", 5, 8, _of_channel("consumer_count", 0), count),
-        Column("PREF", 6, 9, _of_channel("prefetch_count", 0), count),
-        Column("BLOCKED BY", 16, 10, lambda state, key: _blocked_by(state.channels[key]), cell),
+        TopColumn("NAME", 0, 0, _of_channel("name"), cell),
+        TopColumn("STATE", 8, 1, _of_channel("state"), cell, state_style),
+        TopColumn("USER", 12, 7, _channel_user, cell),
+        TopColumn("IN/s", 8, 2, _channel_rate("publish"), rate_or_point),
+        TopColumn("OUT/s", 8, 3, _channel_rate(*DELIVERED), rate_or_point),
+        TopColumn("ACK/s", 8, 5, _channel_rate("ack"), rate_or_point),
+        TopColumn("UNACKED", 8, 4, _of_channel("messages_unacknowledged", 0), count),
+        TopColumn("UNCONF", 8, 6, _of_channel("messages_unconfirmed", 0), count),
+        TopColumn("CONS", 5, 8, _of_channel("consumer_count", 0), count),
+        TopColumn("PREF", 6, 9, _of_channel("prefetch_count", 0), count),
+        TopColumn("BLOCKED BY", 16, 10, lambda state, key: _blocked_by(state.channels[key]), cell),
     ),
     3,
 )

@@ -1,4 +1,4 @@
-"""`Table`: a sorted list of any length that renders only the lines on the screen."""
+"""`TopTable`: a sorted list of any length that renders only the lines on the screen."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from ...management.copy.node_state import NodeState
-from .figures import Column, Page, fitting
+from .figures import TopColumn, TopPage, fitting
 
 
-class Table(ScrollView, can_focus=True):
+class TopTable(ScrollView, can_focus=True):
     """One page. The first line of the widget has the titles of the columns and does not scroll."""
 
     class SortedBy(Message):
         """A title was clicked: order by this column."""
 
-        def __init__(self, column: Column) -> None:
+        def __init__(self, column: TopColumn) -> None:
             super().__init__()
             self.column = column
 
-    def __init__(self, state: NodeState, page: Page) -> None:
+    def __init__(self, state: NodeState, page: TopPage) -> None:
         super().__init__()
         self.state = state
         self.page = page
@@ -41,14 +41,14 @@ class Table(ScrollView, can_focus=True):
         """The width of a line without the scroll bar, in characters."""
         return self.scrollable_content_region.width
 
-    def show(self, page: Page) -> None:
+    def show(self, page: TopPage) -> None:
         """List the things of another page, from the top."""
         if page is not self.page:
             self.page, self.column, self.is_reversed = page, page.columns[page.sorted_by], False
             self.scroll_home(animate=False)
         self.update()
 
-    def sort(self, column: Column) -> None:
+    def sort(self, column: TopColumn) -> None:
         """Sort by this column, or reverse the order if the list is sorted by it already."""
         self.is_reversed = not self.is_reversed if column is self.column else False
         self.column = column
@@ -100,7 +100,7 @@ class Table(ScrollView, can_focus=True):
             segments.append(Segment(f"{text} ", Style.parse(style) if style else None))
         return Strip(segments).adjust_cell_length(width)
 
-    def _titles(self, columns: list[tuple[Column, int]]) -> Strip:
+    def _titles(self, columns: list[tuple[TopColumn, int]]) -> Strip:
         segments = []
         first = self.keys[0] if self.keys else None
         for column, room in columns:

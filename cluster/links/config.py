@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple
 
+from ...actors.connection.tls.tls_context import KeyIsEncrypted, refuse_password
 from ...actors.control.proof import SECRET_MIN, SecretError, make_secret
 from ...runtime.errors import ProcessError
 from ...settings import Settings
@@ -83,24 +84,16 @@ def tls_context(settings: Settings, is_client: bool) -> ssl.SSLContext | None:
     context.verify_mode = ssl.CERT_REQUIRED
     key = "cluster_tls_cert_file"
     try:
-        context.load_cert_chain(certificate, settings.cluster_tls_key_file, password=_refuse_password)
+        context.load_cert_chain(certificate, settings.cluster_tls_key_file, password=refuse_password)
         key = "cluster_tls_ca_file"
         context.load_verify_locations(settings.cluster_tls_ca_file)
-    except (OSError, _KeyIsEncrypted) as error:
-        reason = "its key is encrypted" if isinstance(error, _KeyIsEncrypted) else error.strerror or str(error)
+    except (OSError, KeyIsEncrypted) as error:
+        reason = "its key is encrypted" if isinstance(error, KeyIsEncrypted) else error.strerror or str(error)
         raise LinksError(
             f"setting '{key}': the file cannot be used ({reason}); give PEM files that the node may read: "
             "cluster_tls_cert_file, its key in cluster_tls_key_file, and the authorities in cluster_tls_ca_file"
         ) from None
     return context
-
-
-class _KeyIsEncrypted(Exception):
-    """OpenSSL asked for the password of a key. Raised from its callback, because it would prompt on the terminal."""
-
-
-def _refuse_password() -> bytes:
-    raise _KeyIsEncrypted
 
 
 def _environment() -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import regex  # type: ignore[import-untyped]
 
-from ..call import Call
+from ..call import ApiCall
 from ..errors import HttpError, bad_request
 
 Row = dict[str, Any]
@@ -25,7 +25,7 @@ PATTERN_SECONDS = 2.0
 
 
 async def listed(
-    call: Call, things: Sequence[Thing], build: Callable[[Thing], Row], name_of: Callable[[Thing], str] | None = None
+    call: ApiCall, things: Sequence[Thing], build: Callable[[Thing], Row], name_of: Callable[[Thing], str] | None = None
 ) -> Any:
     """The answer for these things, which are in their default order: a list, or one page of it.
 
@@ -72,12 +72,12 @@ async def built(things: Sequence[Thing], build: Callable[[Thing], Row]) -> list[
     return rows
 
 
-def chosen(call: Call, row: Row) -> Row:
+def chosen(call: ApiCall, row: Row) -> Row:
     """A single object with the columns that were asked for."""
     return _chosen(call, row)
 
 
-def _page(call: Call) -> tuple[int, int] | None:
+def _page(call: ApiCall) -> tuple[int, int] | None:
     """Number and size of the page; None if the request asks for none. Raises HttpError."""
     number, size = call.query("page"), call.query("page_size")
     if number is None:
@@ -100,7 +100,7 @@ def _bounds(page: tuple[int, int], count: int) -> tuple[int, int]:
     return (number - 1) * size, number * size
 
 
-def _named(call: Call, things: Sequence[Thing], name_of: Callable[[Thing], str]) -> list[Thing]:
+def _named(call: ApiCall, things: Sequence[Thing], name_of: Callable[[Thing], str]) -> list[Thing]:
     """The things whose names have the wanted text in them, or match the wanted expression."""
     name = call.query("name")
     if not name:
@@ -117,7 +117,7 @@ def _named(call: Call, things: Sequence[Thing], name_of: Callable[[Thing], str])
         raise bad_request("Pagination parameters are invalid") from None
 
 
-def _chosen(call: Call, row: Row) -> Row:
+def _chosen(call: ApiCall, row: Row) -> Row:
     columns = call.query("columns")
     if not columns:
         return row

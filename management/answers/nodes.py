@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...actors.statistics.counts import CHURN_COUNTERS
-from ..call import Call, Range
+from ..call import ApiCall, Range
 from ..copy.counted import LINK_COLUMNS, NODE_COLUMNS, NODE_MEASURES, Counted, link_track, link_values
 from ..copy.history import History
 from .measures import measured
@@ -20,12 +20,12 @@ TYPES = {
 }
 
 
-def exchange_types(call: Call) -> list[Row]:
+def exchange_types(call: ApiCall) -> list[Row]:
     known = {name: TYPES.get(name, f"{name} exchange") for name in call.state.node["exchange_types"]}
     return [{"name": name, "description": text, "enabled": True} for name, text in known.items()]
 
 
-def listeners(call: Call) -> list[Row]:
+def listeners(call: ApiCall) -> list[Row]:
     """The sockets of the node and of this process."""
     node, config = call.state.node_name, call.config
     found = [
@@ -44,7 +44,7 @@ def listeners(call: Call) -> list[Row]:
     return [{**each, "socket_opts": {}} for each in found]
 
 
-def contexts(call: Call) -> list[Row]:
+def contexts(call: ApiCall) -> list[Row]:
     ports = call.request.app.state.ports
     names = {"http": "RabbitMQ Management", "https": "RabbitMQ Management", "http/prometheus": "RabbitMQ Prometheus"}
     return [
@@ -61,7 +61,7 @@ def contexts(call: Call) -> list[Row]:
     ]
 
 
-def nodes(call: Call) -> list[Row]:
+def nodes(call: ApiCall) -> list[Row]:
     """All members of the cluster; of one that does not answer only what the cluster knows (CM-273)."""
     state = call.state
     found = []
@@ -81,7 +81,7 @@ def nodes(call: Call) -> list[Row]:
     return found
 
 
-def node(call: Call, counted: Counted) -> Row:
+def node(call: ApiCall, counted: Counted) -> Row:
     """A node that answers (CM-272)."""
     state, wanted = call.state, call.ranges().get("node_stats")
     row, history = counted.node, state.history

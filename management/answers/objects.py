@@ -10,7 +10,7 @@ from typing import Any
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from ...definitions.records import DEFAULT_DESCRIPTION, DEFAULT_VHOST
 from ...version import __version__
-from ..call import Call, Range
+from ..call import ApiCall, Range
 from ..copy.counted import (
     CONNECTION_COLUMNS,
     EXCHANGE_COLUMNS,
@@ -43,7 +43,7 @@ BLOCKED = ("blocked_by", "blocked_seconds", "blocked_share")
 IDLE_AFTER = 10.0
 
 
-def queue(call: Call, name: Name, ranges: Ranges) -> Row:
+def queue(call: ApiCall, name: Name, ranges: Ranges) -> Row:
     """A queue as lists show it (CM-274)."""
     state = call.state
     row = state.queues[name]
@@ -113,7 +113,7 @@ def queue(call: Call, name: Name, ranges: Ranges) -> Row:
     return found
 
 
-def declared_queue(call: Call, name: Name) -> Row:
+def declared_queue(call: ApiCall, name: Name) -> Row:
     """What a queue was declared with."""
     row = call.state.queues[name]
     found: Row = {
@@ -137,7 +137,7 @@ def declared_queue(call: Call, name: Name) -> Row:
     return found
 
 
-def exchange(call: Call, name: Name, ranges: Ranges) -> Row:
+def exchange(call: ApiCall, name: Name, ranges: Ranges) -> Row:
     """An exchange (CM-279)."""
     state = call.state
     row = state.exchanges[name]
@@ -159,7 +159,7 @@ def exchange(call: Call, name: Name, ranges: Ranges) -> Row:
     return found
 
 
-def connection(call: Call, key: str, ranges: Ranges) -> Row:
+def connection(call: ApiCall, key: str, ranges: Ranges) -> Row:
     """A connection (CM-277). Fields without a value are null."""
     state = call.state
     row = state.connections[key]
@@ -201,7 +201,7 @@ def connection(call: Call, key: str, ranges: Ranges) -> Row:
     }
 
 
-def channel(call: Call, key: str, ranges: Ranges) -> Row:
+def channel(call: ApiCall, key: str, ranges: Ranges) -> Row:
     """A channel (CM-278)."""
     state = call.state
     row = state.channels[key]
@@ -240,7 +240,7 @@ def channel(call: Call, key: str, ranges: Ranges) -> Row:
     return found
 
 
-def connection_details(call: Call, channel_row: Row) -> Row:
+def connection_details(call: ApiCall, channel_row: Row) -> Row:
     """The connection of a channel, as far as others show it."""
     owner = call.state.connections.get(channel_row["connection"], {})
     return {
@@ -250,7 +250,7 @@ def connection_details(call: Call, channel_row: Row) -> Row:
     }
 
 
-def consumer(call: Call, row: Row) -> Row:
+def consumer(call: ApiCall, row: Row) -> Row:
     """A consumer (CM-276)."""
     channel_row = call.state.channels.get(row["channel"])
     details: Row = {}
@@ -279,7 +279,7 @@ def consumer(call: Call, row: Row) -> Row:
     }
 
 
-def vhost(call: Call, name: str) -> Row:
+def vhost(call: ApiCall, name: str) -> Row:
     """A virtual host (CM-281), without the sums over its queues."""
     state = call.state
     row = state.vhosts[name]
@@ -301,7 +301,7 @@ def vhost(call: Call, name: str) -> Row:
     }
 
 
-def vhost_sums(call: Call, name: str) -> Row:
+def vhost_sums(call: ApiCall, name: str) -> Row:
     """The sums over the queues of a virtual host of their lengths and counters, and the bytes of its connections."""
     state = call.state
     sums = [0.0] * len(QUEUE_COLUMNS)
@@ -341,7 +341,7 @@ def vhost_sums(call: Call, name: str) -> Row:
     return found
 
 
-def overview(call: Call) -> Row:
+def overview(call: ApiCall) -> Row:
     """The cluster as a whole (CM-270)."""
     state, ranges = call.state, call.ranges()
     node, history = state.node, state.history
@@ -396,13 +396,13 @@ def overview(call: Call) -> Row:
     }
 
 
-def _count(call: Call, rows: Mapping[str, Row], visible: set[str], is_all: bool) -> int:
+def _count(call: ApiCall, rows: Mapping[str, Row], visible: set[str], is_all: bool) -> int:
     if call.user.has("monitoring"):
         return len(rows) if is_all else sum(row["vhost"] in visible for row in rows.values())
     return sum(row["user"] == call.user.name and row["vhost"] in visible for row in rows.values())
 
 
-def _sums_of(call: Call, visible: set[str]) -> tuple[Row, Row]:
+def _sums_of(call: ApiCall, visible: set[str]) -> tuple[Row, Row]:
     """Lengths and counters of the queues in these virtual hosts, for a user who sees no others."""
     totals: Row = {}
     stats: Row = {}

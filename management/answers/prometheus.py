@@ -25,7 +25,7 @@ from ...actors.node.operations.observing.bottlenecks import ADVICE
 from ...actors.statistics.counts import MESSAGE_COUNTERS
 from ...version import __version__
 from ..copy.counted import paced_off
-from ..copy.follower import Follower
+from ..copy.follower import StatisticsFollower
 from ..copy.held_back import held_back
 from ..copy.node_link import NodeUnreachable
 from ..copy.node_state import NodeState
@@ -64,7 +64,7 @@ LINES = 2_000
 class Metrics:
     """The ASGI application of the metrics, on a port of its own and without a login (CM-330)."""
 
-    def __init__(self, config: Config, state: NodeState, follower: Follower) -> None:
+    def __init__(self, config: Config, state: NodeState, follower: StatisticsFollower) -> None:
         self._config = config
         self._follower = follower
         self._state = state

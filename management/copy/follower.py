@@ -1,4 +1,4 @@
-"""`Follower`: keeps the copy of the node up to date."""
+"""`StatisticsFollower`: keeps the copy of the node up to date."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from .node_link import Connection, NodeLink, NodeUnreachable, Refusal
+from .node_link import ControlConnection, NodeLink, NodeUnreachable, OperationRefused
 from .node_state import NodeState
 from .other_nodes import OtherNodes
 
@@ -19,7 +19,7 @@ AGE_MAX = 0.1
 RETRY = 1.0
 
 
-class Follower:
+class StatisticsFollower:
     """Fetches what has changed: once in each statistics interval, and for requests that come in between."""
 
     def __init__(self, link: NodeLink, state: NodeState, interval: float) -> None:
@@ -27,7 +27,7 @@ class Follower:
         self.state = state
         self._interval = interval
         self._others = OtherNodes(link, state, interval)
-        self._connection: Connection | None = None
+        self._connection: ControlConnection | None = None
         self._lock = asyncio.Lock()
         #: When the last fetch that succeeded began.
         self._began = -1.0
@@ -92,7 +92,7 @@ class Follower:
                 self.state.clear()
             async for rows in self._connection.rows("statistics", {}):
                 self.state.apply(rows)
-        except Refusal as error:
+        except OperationRefused as error:
             self._forget()
             raise NodeUnreachable(str(error)) from None
         except BaseException:

@@ -27,7 +27,7 @@ class NodeUnreachable(Exception):
     """The node does not answer; the text has the reason."""
 
 
-class Refusal(Exception):
+class OperationRefused(Exception):
     """The node refuses an operation. `code` is AMQP's reply code, or 0 if AMQP has none for this refusal."""
 
     def __init__(self, kind: str, text: str, details: list[str], code: int) -> None:
@@ -38,12 +38,12 @@ class Refusal(Exception):
         self.code = code
 
     @classmethod
-    def of(cls, error: dict[str, Any]) -> Refusal:
+    def of(cls, error: dict[str, Any]) -> OperationRefused:
         """The refusal that is in the `error` of an answer."""
         return cls(error["kind"], error["text"], error["details"], error.get("code", 0))
 
 
-class Connection:
+class ControlConnection:
     """One connection to the node, for one request at a time. Its methods raise NodeUnreachable."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,7 +52,7 @@ class Connection:
         self._input = FrameBuffer(FRAME_MAX)
 
     @classmethod
-    async def open(cls, control_dir: str) -> Connection:
+    async def open(cls, control_dir: str) -> ControlConnection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 run_file = place.read_run_file(control_dir)
@@ -81,7 +81,7 @@ class Connection:
         try:
             self._writer.write(frame({"operation": operation, "arguments": arguments}))
         except (ValueError, OverflowError, TypeError) as error:
-            raise Refusal("data", f"a value of the request cannot be sent: {error}", [], 0) from None
+            raise OperationRefused("data", f"a value of the request cannot be sent: {error}", [], 0) from None
         while True:
             message = await self._receive()
             for piece in _pieces(message):
@@ -113,9 +113,9 @@ class Connection:
 
 
 def _pieces(message: dict[str, Any]) -> Iterator[list[Any] | Any]:
-    """The rows or the result in a message of an answer. Raises Refusal."""
+    """The rows or the result in a message of an answer. Raises OperationRefused."""
     if "error" in message:
-        raise Refusal.of(message["error"])
+        raise OperationRefused.of(message["error"])
     if "rows" in message:
         yield message["rows"]
     elif message["result"] is not None:
@@ -129,14 +129,14 @@ class NodeLink:
         self._control_dir = control_dir
         self._free = asyncio.Semaphore(OPERATIONS_MAX)
 
-    async def feed(self) -> Connection:
+    async def feed(self) -> ControlConnection:
         """A connection that stays open, for statistics."""
-        return await Connection.open(self._control_dir)
+        return await ControlConnection.open(self._control_dir)
 
     async def call(self, operation: str, **arguments: Any) -> Any:
         """Perform an operation and return its result; a listing is returned as one list.
 
-        Raises Refusal, and NodeUnreachable.
+        Raises OperationRefused, and NodeUnreachable.
         """
         return await self._call(lambda connection: connection.rows(operation, arguments))
 
@@ -144,9 +144,9 @@ class NodeLink:
         """As `call`, for another node of the cluster."""
         return await self._call(lambda connection: connection.rows_on(node, operation, arguments))
 
-    async def _call(self, begin: Callable[[Connection], AsyncIterator[list[Any] | Any]]) -> Any:
+    async def _call(self, begin: Callable[[ControlConnection], AsyncIterator[list[Any] | Any]]) -> Any:
         async with self._free:
-            connection = await Connection.open(self._control_dir)
+            connection = await ControlConnection.open(self._control_dir)
             try:
                 rows: list[Any] = []
                 is_listing = False

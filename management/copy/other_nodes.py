@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from .node_link import Connection, NodeLink, NodeUnreachable, Refusal
+from .node_link import ControlConnection, NodeLink, NodeUnreachable, OperationRefused
 from .node_state import NodeState
 
 log = logging.getLogger("warren.management")
@@ -41,7 +41,7 @@ class OtherNodes:
 
     async def _follow(self, name: str) -> None:
         while True:
-            connection: Connection | None = None
+            connection: ControlConnection | None = None
             try:
                 connection = await self._link.feed()
                 counted = self._state.begin_counting(name)
@@ -51,7 +51,7 @@ class OtherNodes:
                         counted.apply(rows)
                     self._state.others[name] = counted
                     await asyncio.sleep(max(0.0, self._interval - (time.monotonic() - began)))
-            except (NodeUnreachable, Refusal) as error:
+            except (NodeUnreachable, OperationRefused) as error:
                 log.debug("statistics of %s are missing: %s", name, error)
                 self._state.lose(name)
             finally:

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from ...amqp.fields import FieldError, table_from
 from ...routing.properties_key import properties_key
-from ..call import Answer, Call, boolean, integer, required
-from ..copy.node_link import Refusal
+from ..call import Answer, ApiCall, boolean, integer, required
+from ..copy.node_link import OperationRefused
 from ..errors import HttpError, bad_request, not_found, of_refusal
 from .reading import binding_key, connection_key, ends, exchange_name, node_in_path, queue_name
 
@@ -48,7 +48,7 @@ NUMBER_PROPERTIES = ("delivery_mode", "priority", "timestamp")
 # -- queues ---
 
 
-async def put_queue(call: Call) -> Any:
+async def put_queue(call: ApiCall) -> Any:
     vhost, name = call.own_vhost(), call.names["queue"]
     fields = await call.fields()
     is_new = (vhost, name) not in call.state.queues
@@ -64,7 +64,7 @@ async def put_queue(call: Call) -> Any:
     return CREATED if is_new else CHANGED
 
 
-async def delete_queue(call: Call) -> Any:
+async def delete_queue(call: ApiCall) -> Any:
     vhost, name = await queue_name(call)
     call.own_vhost()
     await call.change(
@@ -78,14 +78,14 @@ async def delete_queue(call: Call) -> Any:
     return CHANGED
 
 
-async def purge_queue(call: Call) -> Any:
+async def purge_queue(call: ApiCall) -> Any:
     vhost, name = await queue_name(call)
     call.own_vhost()
     await call.change("purge_queue_as", user=call.user.name, vhost=vhost, name=name)
     return CHANGED
 
 
-async def queue_action(call: Call) -> Any:
+async def queue_action(call: ApiCall) -> Any:
     vhost, name = await queue_name(call)
     (action,) = required(await call.fields(), "action")
     if action not in ("sync", "cancel_sync"):
@@ -94,7 +94,7 @@ async def queue_action(call: Call) -> Any:
     return CHANGED
 
 
-async def get_messages(call: Call) -> Any:
+async def get_messages(call: ApiCall) -> Any:
     vhost, name = call.own_vhost(), call.names["queue"]
     fields = await call.fields()
     mode, count, encoding = required(fields, "ackmode", "count", "encoding")
@@ -112,7 +112,7 @@ async def get_messages(call: Call) -> Any:
     return [_message(row, encoding, truncate) for row in rows]
 
 
-async def browse_messages(call: Call) -> Any:
+async def browse_messages(call: ApiCall) -> Any:
     """Messages of a queue by number, which all stay where they are: `?first=1000&count=20&truncate=50000`."""
     vhost, name = await queue_name(call)
     call.own_vhost()
@@ -174,7 +174,7 @@ def _text(body: bytes, is_cut: bool) -> str | None:
 # -- exchanges ---
 
 
-async def put_exchange(call: Call) -> Any:
+async def put_exchange(call: ApiCall) -> Any:
     vhost, name = call.own_vhost(), call.exchange()
     fields = await call.fields()
     is_new = (vhost, name) not in call.state.exchanges
@@ -192,7 +192,7 @@ async def put_exchange(call: Call) -> Any:
     return CREATED if is_new else CHANGED
 
 
-async def delete_exchange(call: Call) -> Any:
+async def delete_exchange(call: ApiCall) -> Any:
     vhost, name = await exchange_name(call)
     call.own_vhost()
     await call.change(
@@ -201,7 +201,7 @@ async def delete_exchange(call: Call) -> Any:
     return CHANGED
 
 
-async def publish(call: Call) -> Any:
+async def publish(call: ApiCall) -> Any:
     vhost, exchange = call.own_vhost(), call.exchange()
     fields = await call.fields()
     key, properties, payload, encoding = required(fields, "routing_key", "properties", "payload", "payload_encoding")
@@ -220,7 +220,7 @@ async def publish(call: Call) -> Any:
     found = _properties(properties)
     try:
         return {"routed": await call.perform("publish_as", **names, properties=found, payload=body)}
-    except Refusal as refusal:
+    except OperationRefused as refusal:
         if refusal.code == REFUSED and refusal.text == "the message was refused by a queue":
             raise bad_request("Unable to publish message. Check queue limits.") from None
         if refusal.code == REFUSED:
@@ -252,7 +252,7 @@ def _properties(given: Any) -> Row:
 # -- bindings ---
 
 
-async def put_binding(call: Call) -> Any:
+async def put_binding(call: ApiCall) -> Any:
     vhost = call.own_vhost()
     fields = await call.fields()
     given, key, between = arguments(fields), fields.get("routing_key") or "", ends(call)
@@ -272,7 +272,7 @@ async def put_binding(call: Call) -> Any:
     return Answer(201, None, {"location": f"{quote(between['destination'], safe='')}/{location}"})
 
 
-async def delete_binding(call: Call) -> Any:
+async def delete_binding(call: ApiCall) -> Any:
     vhost, between = call.own_vhost(), ends(call)
     try:
         await call.change(
@@ -306,7 +306,7 @@ def arguments(fields: Row) -> Row:
 # -- connections ---
 
 
-async def delete_connection(call: Call) -> Any:
+async def delete_connection(call: ApiCall) -> Any:
     key = await connection_key(call)
     if call.state.connections[key]["user"] != call.user.name:
         call.user.check("administrator")
@@ -314,7 +314,7 @@ async def delete_connection(call: Call) -> Any:
     return CHANGED
 
 
-async def delete_user_connections(call: Call) -> Any:
+async def delete_user_connections(call: ApiCall) -> Any:
     user = call.names["user"]
     if user != call.user.name:
         call.user.check("administrator")
@@ -322,7 +322,7 @@ async def delete_user_connections(call: Call) -> Any:
     return CHANGED
 
 
-async def _close(call: Call, rows: list[Row]) -> None:
+async def _close(call: ApiCall, rows: list[Row]) -> None:
     reason = call.request.headers.get("x-reason") or CLOSED
     for row in rows:
         await call.operate_on(row["node"], "close_connection", connection=row["name"], reason=reason)
@@ -336,12 +336,12 @@ async def _close(call: Call, rows: list[Row]) -> None:
         await call.refresh()
 
 
-async def rebalance(call: Call) -> Any:
+async def rebalance(call: ApiCall) -> Any:
     await call.change("rebalance", is_waiting=False)
     return CHANGED
 
 
-async def reset(call: Call) -> Any:
+async def reset(call: ApiCall) -> Any:
     """Forget rates and samples."""
     if "node" in call.names:
         node_in_path(call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..call import Answer, Call
+from ..call import Answer, ApiCall
 from ..errors import HttpError, bad_request
 from .set_by_operators import CHANGED, existing_vhost
 
@@ -21,7 +21,7 @@ SECTIONS = (
 )
 
 
-async def definitions(call: Call) -> Any:
+async def definitions(call: ApiCall) -> Any:
     vhost = await existing_vhost(call) if "vhost" in call.names else None
     found: Row = {}
     for row in await call.operate("export_definitions"):
@@ -39,7 +39,7 @@ async def definitions(call: Call) -> Any:
     return Answer(200, found, {"content-disposition": f'attachment; filename="{safe}"'} if safe else None)
 
 
-async def import_definitions(call: Call) -> Any:
+async def import_definitions(call: ApiCall) -> Any:
     vhost = await existing_vhost(call) if "vhost" in call.names else None
     if call.request.headers.get("content-type", "").startswith("multipart/form-data"):
         document = _document(_uploaded(await call.body(), call.request.headers["content-type"]))

@@ -20,7 +20,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..call import Answer, Call
+from ..call import Answer, ApiCall
 from ..errors import HttpError, bad_request
 
 #: The most paths of one stream, and the most streams that may be open.
@@ -37,7 +37,7 @@ class _Streams:
 _STREAMS = _Streams()
 
 
-async def events(call: Call) -> Any:
+async def events(call: ApiCall) -> Any:
     paths = call.request.query_params.getlist("get")
     if not paths or len(paths) > PATHS_MAX:
         raise bad_request(f"a stream needs 1 to {PATHS_MAX} parameters 'get', each with a path below /api/")
@@ -46,7 +46,7 @@ async def events(call: Call) -> Any:
     return StreamingResponse(_stream(call, paths), media_type="text/event-stream")
 
 
-async def _stream(call: Call, paths: list[str]) -> AsyncIterator[str]:
+async def _stream(call: ApiCall, paths: list[str]) -> AsyncIterator[str]:
     known: dict[int, str] = {}
     _STREAMS.count += 1
     try:
@@ -67,7 +67,7 @@ async def _stream(call: Call, paths: list[str]) -> AsyncIterator[str]:
         _STREAMS.count -= 1
 
 
-async def _shown(call: Call, path: str) -> str:
+async def _shown(call: ApiCall, path: str) -> str:
     """What a GET of the path answers, as JSON in one line."""
     try:
         value = await _value(call, path)
@@ -76,7 +76,7 @@ async def _shown(call: Call, path: str) -> str:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
-async def _value(call: Call, path: str) -> Any:
+async def _value(call: ApiCall, path: str) -> Any:
     raw, _, query = path.partition("?")
     # `find` looks up the table of endpoints. That table contains this module's handler, so it cannot be imported here.
     found = call.request.app.state.find(raw)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...routing.phrases import queue_phrase
 from ..answers.nodes import listeners
-from ..call import Answer, Call
+from ..call import Answer, ApiCall
 from ..errors import HttpError, bad_request, not_found
 
 #: Seconds of the units of a certificate's remaining time.
@@ -38,7 +38,7 @@ def _failed(reason: str, **members: Any) -> Answer:
     return Answer(503, {"status": "failed", "reason": reason, **members})
 
 
-async def alarms(call: Call) -> Any:
+async def alarms(call: ApiCall) -> Any:
     await call.refresh()
     found = [
         {"node": counted.node_name, "resource": source}
@@ -48,18 +48,18 @@ async def alarms(call: Call) -> Any:
     return _failed("There are alarms in effect in the cluster", alarms=found) if found else OK
 
 
-async def local_alarms(call: Call) -> Any:
+async def local_alarms(call: ApiCall) -> Any:
     await call.refresh()
     found = [{"node": call.state.node_name, "resource": source} for source in call.state.node["alarms"]]
     return _failed("There are alarms in effect on the node", alarms=found) if found else OK
 
 
-async def virtual_hosts(call: Call) -> Any:
+async def virtual_hosts(call: ApiCall) -> Any:
     down = [name for name, row in call.state.vhosts.items() if row["is_down"]]
     return _failed("Some virtual hosts are down", **{"virtual-hosts": down}) if down else OK
 
 
-async def mirror_sync_critical(call: Call) -> Any:
+async def mirror_sync_critical(call: ApiCall) -> Any:
     """Check that each mirrored queue whose master is on this node has another replica in sync (CM-48)."""
     if len(call.state.node["members"]) == 1:
         return {**OK, "reason": "single node cluster"}
@@ -73,7 +73,7 @@ async def mirror_sync_critical(call: Call) -> Any:
     return _failed(reason, queues=found) if found else OK
 
 
-async def quorum_critical(call: Call) -> Any:
+async def quorum_critical(call: ApiCall) -> Any:
     """Check that no quorum queue would be left without a majority of its members if this node stopped."""
     if len(call.state.node["members"]) == 1:
         return {**OK, "reason": "single node cluster"}
@@ -98,7 +98,7 @@ def _needs(node: str, members: Sequence[str], online: Sequence[str]) -> bool:
     return node in online and len(online) - 1 <= len(members) // 2
 
 
-async def port_listener(call: Call) -> Any:
+async def port_listener(call: ApiCall) -> Any:
     port = call.names["port"]
     if not port.isascii() or not port.isdigit():
         raise bad_request("Invalid port")
@@ -108,7 +108,7 @@ async def port_listener(call: Call) -> Any:
     return {**OK, "port": int(port)}
 
 
-async def protocol_listener(call: Call) -> Any:
+async def protocol_listener(call: ApiCall) -> Any:
     wanted = call.names["protocol"].lower()
     protocols = list(dict.fromkeys(row["protocol"] for row in listeners(call)))
     if PROTOCOLS.get(wanted, wanted) not in protocols:
@@ -116,7 +116,7 @@ async def protocol_listener(call: Call) -> Any:
     return {**OK, "protocol": PROTOCOLS.get(wanted, wanted)}
 
 
-async def certificate_expiration(call: Call) -> Any:
+async def certificate_expiration(call: ApiCall) -> Any:
     within, unit = call.names["within"], call.names["unit"]
     if unit not in UNITS:
         raise bad_request("Time unit not recognised. Supported units: days, weeks, months, years.")
@@ -127,14 +127,14 @@ async def certificate_expiration(call: Call) -> Any:
     return _failed("Certificates expiring", expired=expired) if expired else OK
 
 
-async def node_is_healthy(call: Call) -> Any:
+async def node_is_healthy(call: ApiCall) -> Any:
     if call.names.get("node", call.state.node_name) != call.state.node_name:
         raise not_found()
     found = call.state.node["alarms"]
     return Answer(200, {"status": "failed", "reason": f"resource alarm(s) in effect: {found}"}) if found else OK
 
 
-async def aliveness(call: Call) -> Any:
+async def aliveness(call: ApiCall) -> Any:
     """Publish a message to the queue `aliveness-test`, which stays, and get it back."""
     vhost = call.own_vhost()
     names = {"user": call.user.name, "vhost": vhost}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..call import Answer, Call
+from ..call import Answer, ApiCall
 from .reading import answering_node
 
 Row = dict[str, Any]
@@ -17,11 +17,11 @@ Counts = tuple[int, int]
 CHANGED = Answer(204)
 
 
-async def attempts(call: Call) -> Any:
+async def attempts(call: ApiCall) -> Any:
     return [{"protocol": protocol, **_shown(*counts)} for protocol, counts in _since(call).items() if any(counts)]
 
 
-async def forget_attempts(call: Call) -> Any:
+async def forget_attempts(call: ApiCall) -> Any:
     forgotten, node = call.logins.forgotten, answering_node(call).node_name
     for protocol, (succeeded, failed) in _since(call).items():
         before = forgotten.get((node, protocol), (0, 0))
@@ -29,7 +29,7 @@ async def forget_attempts(call: Call) -> Any:
     return CHANGED
 
 
-def _since(call: Call) -> dict[str, Counts]:
+def _since(call: ApiCall) -> dict[str, Counts]:
     """By protocol: the logins that were accepted and refused since the counts were forgotten, or since the start."""
     counted, logins = answering_node(call), call.logins
     succeeded, failed = counted.node["logins"]
@@ -41,7 +41,7 @@ def _since(call: Call) -> dict[str, Counts]:
     return {protocol: _less(each, forgotten.get((node, protocol))) for protocol, each in counts.items()}
 
 
-async def sources(call: Call) -> Any:
+async def sources(call: ApiCall) -> Any:
     """The logins over AMQP, by address and user."""
     node, forgotten = answering_node(call).node_name, call.logins.forgotten
     found = []
@@ -52,14 +52,14 @@ async def sources(call: Call) -> Any:
     return found
 
 
-async def forget_sources(call: Call) -> Any:
+async def forget_sources(call: ApiCall) -> Any:
     node = answering_node(call).node_name
     for row in await _source_rows(call, node):
         call.logins.forgotten[_source(node, row)] = row["auth_attempts_succeeded"], row["auth_attempts_failed"]
     return CHANGED
 
 
-async def _source_rows(call: Call, node: str) -> list[Row]:
+async def _source_rows(call: ApiCall, node: str) -> list[Row]:
     return await call.operate_on(node, "list_node_auth_attempt_stats", by_source=True) or []
 
 

@@ -5,36 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from ..answers.listing import listed
-from ..call import Call, integer
+from ..call import ApiCall, integer
 from ..copy.held_back import held_back, stages
-from ..copy.node_link import Refusal
+from ..copy.node_link import OperationRefused
 from ..errors import HttpError, bad_request, of_refusal
 from .reading import answering_node, exchange_name, queue_name
 
 
-async def flow(call: Call) -> Any:
+async def flow(call: ApiCall) -> Any:
     """Why connections are blocked or slow: a row for each one that is, as `warren diagnose` shows it."""
     return await listed(call, held_back(call.state), lambda row: row)
 
 
-async def flow_chain(call: Call) -> Any:
+async def flow_chain(call: ApiCall) -> Any:
     """The stages between the client of one connection and the disk, as `warren flow_chain` shows them."""
     name = call.names["connection"]
     return await call.find(lambda: stages(call.state, name))
 
 
-async def ring(call: Call) -> Any:
+async def ring(call: ApiCall) -> Any:
     """The ring of a mirrored queue, as `warren show_ring` shows it."""
     vhost, name = await queue_name(call)
     try:
         return await call.perform("show_ring", vhost=vhost, name=name)
-    except Refusal as refusal:
+    except OperationRefused as refusal:
         if refusal.text == "not_mirrored":
             raise HttpError(404, "not_found", f"queue '{name}' in vhost '{vhost}' is not mirrored") from None
         raise of_refusal(refusal) from None
 
 
-async def rings(call: Call) -> Any:
+async def rings(call: ApiCall) -> Any:
     """The rings of all mirrored queues, as `warren rings` shows them."""
     vhosts = [call.vhost()] if "vhost" in call.names else call.visible_vhosts()
     rows = [
@@ -43,13 +43,13 @@ async def rings(call: Call) -> Any:
     return await listed(call, rows, lambda row: row)
 
 
-async def environment(call: Call) -> Any:
+async def environment(call: ApiCall) -> Any:
     """The settings of a node with their values and origins, as `warren environment` shows them; secrets are blank."""
     rows = await call.operate_on(answering_node(call).node_name, "environment")
     return await listed(call, rows, lambda row: row)
 
 
-async def log(call: Call) -> Any:
+async def log(call: ApiCall) -> Any:
     """The newest lines of a node's log, the oldest first: `?level=warning&text=part&lines=100`."""
     arguments: dict[str, Any] = {name: value for name in ("level", "text") if (value := call.query(name))}
     if call.query("lines"):
@@ -57,7 +57,7 @@ async def log(call: Call) -> Any:
     return await call.operate_on(answering_node(call).node_name, "recent_log", **arguments) or []
 
 
-async def route(call: Call) -> Any:
+async def route(call: ApiCall) -> Any:
     """The queues that a message would reach, without publishing it: `?routing_key=a.b&header.type=x`."""
     vhost, exchange = await exchange_name(call)
     prefix = "header."
@@ -70,7 +70,7 @@ async def route(call: Call) -> Any:
     return {"exchange": exchange, "routing_key": key, "queues": names, "routed": bool(names)}
 
 
-async def messages(call: Call) -> Any:
+async def messages(call: ApiCall) -> Any:
     """Messages of indexed queues by key or id: `?queue=a&queue=b&key=k&begin=&end=&max=`."""
     vhost = call.own_vhost()
     arguments: dict[str, Any] = {"id": call.names["id"]} if "id" in call.names else {}

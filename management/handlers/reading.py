@@ -11,7 +11,7 @@ from ...routing.properties_key import properties_key
 from ..answers import objects
 from ..answers.listing import chosen, listed
 from ..answers.nodes import nodes as nodes_shown
-from ..call import Answer, Call
+from ..call import Answer, ApiCall
 from ..copy.counted import Counted, Name
 from ..errors import HttpError, login_failed, not_authorised, not_found
 
@@ -21,22 +21,22 @@ Row = dict[str, Any]
 # -- the node and the cluster ---
 
 
-async def overview(call: Call) -> Any:
+async def overview(call: ApiCall) -> Any:
     return chosen(call, objects.overview(call))
 
 
-async def nodes(call: Call) -> Any:
+async def nodes(call: ApiCall) -> Any:
     return await listed(call, nodes_shown(call), lambda row: row)
 
 
-async def node(call: Call) -> Any:
+async def node(call: ApiCall) -> Any:
     found = node_in_path(call)
     if call.flag("memory") and call.state.counted_by(found["name"]) is not None:
         found["memory"] = await _memory(call)
     return chosen(call, found)
 
 
-def node_in_path(call: Call) -> Row:
+def node_in_path(call: ApiCall) -> Row:
     """The node in the path, whether it answers or not. Raises HttpError if the cluster has none of this name."""
     for row in nodes_shown(call):
         if row["name"] == call.names["node"]:
@@ -44,7 +44,7 @@ def node_in_path(call: Call) -> Row:
     raise not_found()
 
 
-def answering_node(call: Call) -> Counted:
+def answering_node(call: ApiCall) -> Counted:
     """The node in the path. Raises HttpError if there is none, or if it does not answer."""
     name = node_in_path(call)["name"]
     counted = call.state.counted_by(name)
@@ -53,11 +53,11 @@ def answering_node(call: Call) -> Counted:
     return counted
 
 
-async def node_memory(call: Call) -> Any:
+async def node_memory(call: ApiCall) -> Any:
     return {"memory": await _memory(call)}
 
 
-async def node_memory_relative(call: Call) -> Any:
+async def node_memory_relative(call: ApiCall) -> Any:
     memory = await _memory(call)
     total = memory["total"]["rss"] or 1
     # As in RabbitMQ, a category that is not empty has at least one percent.
@@ -65,30 +65,30 @@ async def node_memory_relative(call: Call) -> Any:
     return {"memory": {"total": 100, **shares}}
 
 
-async def _memory(call: Call) -> Row:
+async def _memory(call: ApiCall) -> Row:
     counted = answering_node(call)
     found: Row = await call.operate_on(counted.node_name, "memory_breakdown")
     used = counted.node["memory"]["used"] or sum(found.values())
     return {**found, "total": {"erlang": used, "rss": used, "allocated": used}, "strategy": "rss"}
 
 
-async def cluster_name(call: Call) -> Any:
+async def cluster_name(call: ApiCall) -> Any:
     return {"name": call.state.node["cluster_name"]}
 
 
-async def extensions(call: Call) -> Any:
+async def extensions(call: ApiCall) -> Any:
     return []
 
 
-async def auth(call: Call) -> Any:
+async def auth(call: ApiCall) -> Any:
     return {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
 
 
-async def whoami(call: Call) -> Any:
+async def whoami(call: ApiCall) -> Any:
     return {"name": call.user.name, "tags": sorted(call.user.tags)}
 
 
-async def login(call: Call) -> Any:
+async def login(call: ApiCall) -> Any:
     """Check name and password of a form, and set the cookie of a login (CM-226)."""
     fields = parse_qs((await call.body()).decode("utf-8", "replace"), keep_blank_values=True)
     if "username" not in fields or "password" not in fields:
@@ -101,7 +101,7 @@ async def login(call: Call) -> Any:
     return Answer(200, "ok", {"set-cookie": f"{cookie}; Max-Age={call.config.session_minutes * 60}"})
 
 
-async def logged_in(call: Call) -> Any:
+async def logged_in(call: ApiCall) -> Any:
     """The user who is logged in, or an answer without a user: a browser would report a refusal as an error."""
     try:
         user = await call.logins.login(call.request)
@@ -111,20 +111,20 @@ async def logged_in(call: Call) -> Any:
     return {"name": user.name, "tags": sorted(user.tags)}
 
 
-async def logout(call: Call) -> Any:
+async def logout(call: ApiCall) -> Any:
     """Have the browser delete the cookie of its login. No script of the page can, because the cookie is HttpOnly."""
     cookie = f"auth=; Path={call.config.path_prefix or '/'}; HttpOnly; SameSite=Strict; Max-Age=0"
     return Answer(204, None, {"set-cookie": cookie})
 
 
-async def feature_flags(call: Call) -> Any:
+async def feature_flags(call: ApiCall) -> Any:
     return await listed(call, call.state.features, lambda row: row)
 
 
 # -- queues ---
 
 
-async def queues(call: Call) -> Any:
+async def queues(call: ApiCall) -> Any:
     if "vhost" in call.names:
         vhost = call.vhost()
         visible = {vhost}
@@ -138,7 +138,7 @@ async def queues(call: Call) -> Any:
     return await listed(call, names, lambda name: objects.queue(call, name, ranges), _second)
 
 
-def _quick_queue(call: Call, name: Name) -> Row:
+def _quick_queue(call: ApiCall, name: Name) -> Row:
     found = {**objects.declared_queue(call, name), "state": "live"}
     if call.flag("enable_queue_totals"):
         stats = call.state.queue_stats.get(name, {})
@@ -151,14 +151,14 @@ def _second(name: Name) -> str:
     return name[1]
 
 
-async def queue_name(call: Call) -> Name:
+async def queue_name(call: ApiCall) -> Name:
     """The queue in the path. Raises HttpError."""
     name = call.vhost(), call.names["queue"]
     await call.find(lambda: call.state.queues.get(name))
     return name
 
 
-async def queue(call: Call) -> Any:
+async def queue(call: ApiCall) -> Any:
     name = await queue_name(call)
     found = objects.queue(call, name, call.ranges())
     rows: list[Row] = []
@@ -173,7 +173,7 @@ async def queue(call: Call) -> Any:
     return chosen(call, found)
 
 
-async def queue_bindings(call: Call) -> Any:
+async def queue_bindings(call: ApiCall) -> Any:
     vhost, name = await queue_name(call)
     return await _bindings(call, [vhost], destination=name, destination_type="queue")
 
@@ -181,50 +181,50 @@ async def queue_bindings(call: Call) -> Any:
 # -- exchanges and bindings ---
 
 
-async def exchanges(call: Call) -> Any:
+async def exchanges(call: ApiCall) -> Any:
     visible = {call.vhost()} if "vhost" in call.names else set(call.visible_vhosts())
     names = sorted(name for name in call.state.exchanges if name[0] in visible)
     ranges = call.ranges()
     return await listed(call, names, lambda name: objects.exchange(call, name, ranges), _second)
 
 
-async def exchange_name(call: Call) -> Name:
+async def exchange_name(call: ApiCall) -> Name:
     """The exchange in the path. Raises HttpError."""
     name = call.vhost(), call.exchange()
     await call.find(lambda: call.state.exchanges.get(name))
     return name
 
 
-async def exchange(call: Call) -> Any:
+async def exchange(call: ApiCall) -> Any:
     name = await exchange_name(call)
     return chosen(call, {**objects.exchange(call, name, call.ranges()), "incoming": [], "outgoing": []})
 
 
-async def exchange_source(call: Call) -> Any:
+async def exchange_source(call: ApiCall) -> Any:
     vhost, name = await exchange_name(call)
     return await _bindings(call, [vhost], source=name)
 
 
-async def exchange_destination(call: Call) -> Any:
+async def exchange_destination(call: ApiCall) -> Any:
     vhost, name = await exchange_name(call)
     return await _bindings(call, [vhost], destination=name, destination_type="exchange")
 
 
-async def bindings(call: Call) -> Any:
+async def bindings(call: ApiCall) -> Any:
     return await _bindings(call, [call.vhost()] if "vhost" in call.names else call.visible_vhosts())
 
 
-async def bindings_between(call: Call) -> Any:
+async def bindings_between(call: ApiCall) -> Any:
     return await _bindings(call, [call.vhost()], **ends(call))
 
 
-async def binding(call: Call) -> Any:
+async def binding(call: ApiCall) -> Any:
     for row in await _rows(call, [call.vhost()], {**ends(call), "properties_key": binding_key(call)}):
         return chosen(call, row)
     raise not_found()
 
 
-def binding_key(call: Call) -> str:
+def binding_key(call: ApiCall) -> str:
     """The properties key of the binding in the path.
 
     A client encodes the key for the path, so decoding the path gives the key. RabbitMQ also accepts a key as it is:
@@ -235,7 +235,7 @@ def binding_key(call: Call) -> str:
     return (key and properties_key(unquote_plus(key, errors="surrogateescape"), Table())) + tilde + digest
 
 
-def ends(call: Call) -> dict[str, str]:
+def ends(call: ApiCall) -> dict[str, str]:
     """Source and destination of the bindings in the path."""
     kind = "queue" if "queue" in call.names else "exchange"
     return {
@@ -245,14 +245,14 @@ def ends(call: Call) -> dict[str, str]:
     }
 
 
-async def _bindings(call: Call, vhosts: list[str], **wanted: str) -> Any:
+async def _bindings(call: ApiCall, vhosts: list[str], **wanted: str) -> Any:
     rows = await _rows(call, vhosts, wanted)
     columns = ("vhost", "source", "destination_type", "destination", "routing_key", "properties_key")
     rows.sort(key=lambda row: [row[name] for name in columns])
     return await listed(call, rows, lambda row: row)
 
 
-async def _rows(call: Call, vhosts: list[str], wanted: dict[str, str]) -> list[Row]:
+async def _rows(call: ApiCall, vhosts: list[str], wanted: dict[str, str]) -> list[Row]:
     found: list[Row] = []
     for vhost in vhosts:
         rows = await call.operate("bindings", vhost=vhost) or []
@@ -263,7 +263,9 @@ async def _rows(call: Call, vhosts: list[str], wanted: dict[str, str]) -> list[R
 # -- connections, channels and consumers ---
 
 
-def _visible_keys(call: Call, rows: Mapping[str, Row], vhost: str | None, column: str, value: str | None) -> list[str]:
+def _visible_keys(
+    call: ApiCall, rows: Mapping[str, Row], vhost: str | None, column: str, value: str | None
+) -> list[str]:
     """The keys of the connections or channels that the user may see, by virtual host and name: those in `vhost`, and
     those with this value in the column, unless it is None.
     """
@@ -279,7 +281,7 @@ def _visible_keys(call: Call, rows: Mapping[str, Row], vhost: str | None, column
     return sorted(found, key=lambda key: (rows[key]["vhost"], rows[key]["name"]))
 
 
-async def connections(call: Call) -> Any:
+async def connections(call: ApiCall) -> Any:
     vhost = call.vhost() if "vhost" in call.names else None
     user = call.names.get("user")
     if user is not None and user != call.user.name:
@@ -291,7 +293,7 @@ async def connections(call: Call) -> Any:
     )
 
 
-async def connection_key(call: Call) -> str:
+async def connection_key(call: ApiCall) -> str:
     """The connection in the path. Raises HttpError."""
     wanted = call.names["name"]
     key: str = await call.find(
@@ -302,11 +304,11 @@ async def connection_key(call: Call) -> str:
     return key
 
 
-async def connection(call: Call) -> Any:
+async def connection(call: ApiCall) -> Any:
     return chosen(call, objects.connection(call, await connection_key(call), call.ranges()))
 
 
-async def channels(call: Call) -> Any:
+async def channels(call: ApiCall) -> Any:
     vhost = call.vhost() if "vhost" in call.names else None
     owner = await connection_key(call) if "name" in call.names else None
     ranges, rows = call.ranges(), call.state.channels
@@ -314,7 +316,7 @@ async def channels(call: Call) -> Any:
     return await listed(call, keys, lambda key: objects.channel(call, key, ranges), lambda key: str(rows[key]["name"]))
 
 
-async def channel(call: Call) -> Any:
+async def channel(call: ApiCall) -> Any:
     wanted = call.names["name"]
     key: str = await call.find(
         lambda: next((key for key, row in call.state.channels.items() if row["name"] == wanted), None)
@@ -332,7 +334,7 @@ async def channel(call: Call) -> Any:
     return chosen(call, found)
 
 
-async def consumers(call: Call) -> Any:
+async def consumers(call: ApiCall) -> Any:
     visible = {call.vhost()} if "vhost" in call.names else set(call.visible_vhosts())
     rows = [row for row in await call.rows_of_all("consumers") if row["vhost"] in visible]
     if not call.user.has("monitoring"):
@@ -344,11 +346,11 @@ async def consumers(call: Call) -> Any:
 # -- virtual hosts ---
 
 
-async def vhosts(call: Call) -> Any:
+async def vhosts(call: ApiCall) -> Any:
     return await listed(call, call.visible_vhosts(), lambda name: objects.vhost(call, name))
 
 
-async def vhost(call: Call) -> Any:
+async def vhost(call: ApiCall) -> Any:
     name = call.names["vhost"]
     await call.find(lambda: call.state.vhosts.get(name))
     return chosen(call, objects.vhost(call, call.vhost()))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..answers import objects
 from ..answers.listing import chosen, listed
-from ..call import Answer, Call, required
+from ..call import Answer, ApiCall, required
 from ..errors import bad_request, not_authorised, not_found
 
 Row = dict[str, Any]
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 CREATED, CHANGED = Answer(201), Answer(204)
 
 
-def _table(call: Call, name: str) -> list[Row]:
+def _table(call: ApiCall, name: str) -> list[Row]:
     return call.state.definitions.get(name, [])
 
 
@@ -32,7 +32,7 @@ def _one(rows: Sequence[Row]) -> Row:
 # -- virtual hosts ---
 
 
-async def put_vhost(call: Call) -> Any:
+async def put_vhost(call: ApiCall) -> Any:
     name = call.names["vhost"]
     fields = await call.fields()
     is_new = name not in call.state.vhosts
@@ -49,13 +49,13 @@ async def put_vhost(call: Call) -> Any:
     return CREATED if is_new else CHANGED
 
 
-async def delete_vhost(call: Call) -> Any:
+async def delete_vhost(call: ApiCall) -> Any:
     await call.find(lambda: call.state.vhosts.get(call.names["vhost"]))
     await call.change("delete_vhost", name=call.names["vhost"])
     return CHANGED
 
 
-async def start_vhost(call: Call) -> Any:
+async def start_vhost(call: ApiCall) -> Any:
     await call.find(lambda: call.state.vhosts.get(call.names["vhost"]))
     node = call.names["node"]
     if call.state.counted_by(node) is None:
@@ -74,7 +74,7 @@ def _words(value: Any) -> list[str]:
 # -- users ---
 
 
-async def users(call: Call) -> Any:
+async def users(call: ApiCall) -> Any:
     rows = sorted(_table(call, "users"), key=lambda row: str(row["name"]))
     if call.request.url.path.endswith("/without-permissions"):
         granted = {user for user, _ in call.state.permissions}
@@ -82,12 +82,12 @@ async def users(call: Call) -> Any:
     return await listed(call, rows, objects.user)
 
 
-async def user(call: Call) -> Any:
+async def user(call: ApiCall) -> Any:
     found = await call.find(lambda: call.state.users.get(call.names["user"]))
     return chosen(call, objects.user(found))
 
 
-async def put_user(call: Call) -> Any:
+async def put_user(call: ApiCall) -> Any:
     name, fields = call.names["user"], await call.fields()
     if "tags" not in fields:
         raise bad_request("tags_not_present")
@@ -114,13 +114,13 @@ async def put_user(call: Call) -> Any:
     return CREATED if known is None else CHANGED
 
 
-async def delete_user(call: Call) -> Any:
+async def delete_user(call: ApiCall) -> Any:
     await call.find(lambda: call.state.users.get(call.names["user"]))
     await call.change("delete_user", user=call.names["user"])
     return CHANGED
 
 
-async def delete_users(call: Call) -> Any:
+async def delete_users(call: ApiCall) -> Any:
     (names,) = required(await call.fields(), "users")
     if not isinstance(names, list):
         raise bad_request(["not_list", "users"])
@@ -143,7 +143,7 @@ def _topic_permission(row: Row) -> Row:
     return {name: row[name] for name in ("user", "vhost", "exchange", "write", "read")}
 
 
-async def _permissions(call: Call, table: str) -> list[Row]:
+async def _permissions(call: ApiCall, table: str) -> list[Row]:
     """The rows of a table for the virtual host and the user in the path. Raises HttpError 404 if one does not exist."""
     vhost, name = call.names.get("vhost"), call.names.get("user")
     if vhost is not None:
@@ -154,15 +154,15 @@ async def _permissions(call: Call, table: str) -> list[Row]:
     return sorted(rows, key=lambda row: (row["vhost"], row["user"], row.get("exchange", "")))
 
 
-async def permissions(call: Call) -> Any:
+async def permissions(call: ApiCall) -> Any:
     return await listed(call, await _permissions(call, "permissions"), _permission)
 
 
-async def permission(call: Call) -> Any:
+async def permission(call: ApiCall) -> Any:
     return chosen(call, _permission(_one(await _permissions(call, "permissions"))))
 
 
-async def _named_in_permission(call: Call) -> tuple[str, str]:
+async def _named_in_permission(call: ApiCall) -> tuple[str, str]:
     vhost, name = call.names["vhost"], call.names["user"]
     if vhost not in call.state.vhosts or name not in call.state.users:
         await call.refresh()
@@ -171,7 +171,7 @@ async def _named_in_permission(call: Call) -> tuple[str, str]:
     return vhost, name
 
 
-async def put_permission(call: Call) -> Any:
+async def put_permission(call: ApiCall) -> Any:
     fields = await call.fields()
     configure, write, read = required(fields, "configure", "write", "read")
     vhost, name = await _named_in_permission(call)
@@ -180,24 +180,24 @@ async def put_permission(call: Call) -> Any:
     return CREATED if is_new else CHANGED
 
 
-async def delete_permission(call: Call) -> Any:
+async def delete_permission(call: ApiCall) -> Any:
     row = _one(await _permissions(call, "permissions"))
     await call.change("clear_permissions", user=row["user"], vhost=row["vhost"])
     return CHANGED
 
 
-async def topic_permissions(call: Call) -> Any:
+async def topic_permissions(call: ApiCall) -> Any:
     return await listed(call, await _permissions(call, "topic_permissions"), _topic_permission)
 
 
-async def user_topic_permissions(call: Call) -> Any:
+async def user_topic_permissions(call: ApiCall) -> Any:
     """The topic permissions of one user in one virtual host: 404 if there are none, as RabbitMQ answers."""
     rows = await _permissions(call, "topic_permissions")
     _one(rows)
     return await listed(call, rows, _topic_permission)
 
 
-async def put_topic_permission(call: Call) -> Any:
+async def put_topic_permission(call: ApiCall) -> Any:
     fields = await call.fields()
     exchange, write, read = required(fields, "exchange", "write", "read")
     vhost, name = await _named_in_permission(call)
@@ -207,7 +207,7 @@ async def put_topic_permission(call: Call) -> Any:
     return CREATED if is_new else CHANGED
 
 
-async def delete_topic_permission(call: Call) -> Any:
+async def delete_topic_permission(call: ApiCall) -> Any:
     """Clear the permission for the exchange in the path, or all permissions if it names none. As in RabbitMQ, it is no
     error if the user has a permission for another exchange only.
     """
@@ -220,11 +220,11 @@ async def delete_topic_permission(call: Call) -> Any:
 # -- policies ---
 
 
-def _is_operator(call: Call) -> bool:
+def _is_operator(call: ApiCall) -> bool:
     return "/operator-policies" in call.request.url.path
 
 
-def _policies(call: Call) -> list[Row]:
+def _policies(call: ApiCall) -> list[Row]:
     vhosts = [call.vhost()] if "vhost" in call.names else call.visible_vhosts()
     rows = [
         row
@@ -236,17 +236,17 @@ def _policies(call: Call) -> list[Row]:
     return sorted(rows, key=lambda row: (row["vhost"], row["name"]))
 
 
-async def policies(call: Call) -> Any:
+async def policies(call: ApiCall) -> Any:
     return await listed(call, _policies(call), objects.policy)
 
 
-async def policy(call: Call) -> Any:
+async def policy(call: ApiCall) -> Any:
     if not _policies(call):
         await call.refresh()
     return chosen(call, objects.policy(_one(_policies(call))))
 
 
-async def put_policy(call: Call) -> Any:
+async def put_policy(call: ApiCall) -> Any:
     vhost, name = call.vhost(), call.names["name"]
     fields = await call.fields()
     pattern, definition = required(fields, "pattern", "definition")
@@ -270,7 +270,7 @@ async def put_policy(call: Call) -> Any:
     return CREATED if is_new else CHANGED
 
 
-async def delete_policy(call: Call) -> Any:
+async def delete_policy(call: ApiCall) -> Any:
     row = _one(_policies(call))
     operation = "clear_operator_policy" if _is_operator(call) else "clear_policy"
     await call.change(operation, name=row["name"], vhost=row["vhost"])
@@ -280,7 +280,7 @@ async def delete_policy(call: Call) -> Any:
 # -- parameters ---
 
 
-def _parameters(call: Call) -> list[Row]:
+def _parameters(call: ApiCall) -> list[Row]:
     if not call.user.has("policymaker"):
         raise not_authorised("User not authorised to access object")
     vhosts = [call.vhost()] if "vhost" in call.names else call.visible_vhosts()
@@ -303,15 +303,15 @@ def _parameter(row: Row) -> Row:
     }
 
 
-async def parameters(call: Call) -> Any:
+async def parameters(call: ApiCall) -> Any:
     return await listed(call, _parameters(call), _parameter)
 
 
-async def parameter(call: Call) -> Any:
+async def parameter(call: ApiCall) -> Any:
     return chosen(call, _parameter(_one(_parameters(call))))
 
 
-async def put_parameter(call: Call) -> Any:
+async def put_parameter(call: ApiCall) -> Any:
     is_new = not _parameters(call)
     (value,) = required(await call.fields(), "value")
     names = {"component": call.names["component"], "name": call.names["name"], "vhost": call.vhost()}
@@ -319,13 +319,13 @@ async def put_parameter(call: Call) -> Any:
     return CREATED if is_new else CHANGED
 
 
-async def delete_parameter(call: Call) -> Any:
+async def delete_parameter(call: ApiCall) -> Any:
     row = _one(_parameters(call))
     await call.change("clear_parameter", component=row["component"], name=row["name"], vhost=row["vhost"])
     return CHANGED
 
 
-def _global_parameters(call: Call) -> list[Row]:
+def _global_parameters(call: ApiCall) -> list[Row]:
     name = call.names.get("name")
     return [
         {"name": row["name"], "value": json.loads(row["value"])}
@@ -334,34 +334,34 @@ def _global_parameters(call: Call) -> list[Row]:
     ]
 
 
-async def global_parameters(call: Call) -> Any:
+async def global_parameters(call: ApiCall) -> Any:
     return await listed(call, _global_parameters(call), lambda row: row)
 
 
-async def global_parameter(call: Call) -> Any:
+async def global_parameter(call: ApiCall) -> Any:
     return chosen(call, _one(_global_parameters(call)))
 
 
-async def put_global_parameter(call: Call) -> Any:
+async def put_global_parameter(call: ApiCall) -> Any:
     is_new = not _global_parameters(call)
     (value,) = required(await call.fields(), "value")
     await call.change("set_global_parameter", name=call.names["name"], value=json.dumps(value))
     return CREATED if is_new else CHANGED
 
 
-async def delete_global_parameter(call: Call) -> Any:
+async def delete_global_parameter(call: ApiCall) -> Any:
     row = _one(_global_parameters(call))
     await call.change("clear_global_parameter", name=row["name"])
     return CHANGED
 
 
-async def put_cluster_name(call: Call) -> Any:
+async def put_cluster_name(call: ApiCall) -> Any:
     (name,) = required(await call.fields(), "name")
     await call.change("set_cluster_name", name=name)
     return CHANGED
 
 
-async def enable_feature(call: Call) -> Any:
+async def enable_feature(call: ApiCall) -> Any:
     name = call.names["name"]
     if name != "all" and name not in {row["name"] for row in call.state.features}:
         raise bad_request("unsupported")
@@ -374,7 +374,7 @@ async def enable_feature(call: Call) -> Any:
 LIMITS = "vhost-limits", "limits"
 
 
-def _vhost_limits(call: Call, vhost: str) -> Row:
+def _vhost_limits(call: ApiCall, vhost: str) -> Row:
     for row in _table(call, "parameters"):
         if (row["component"], row["name"]) == LIMITS and row["vhost"] == vhost:
             value: Row = json.loads(row["value"])
@@ -382,13 +382,13 @@ def _vhost_limits(call: Call, vhost: str) -> Row:
     return {}
 
 
-async def vhost_limits(call: Call) -> Any:
+async def vhost_limits(call: ApiCall) -> Any:
     vhosts = [call.vhost()] if "vhost" in call.names else call.visible_vhosts()
     found = [{"vhost": vhost, "value": _vhost_limits(call, vhost)} for vhost in vhosts]
     return await listed(call, [row for row in found if row["value"]], lambda row: row)
 
 
-async def put_vhost_limit(call: Call) -> Any:
+async def put_vhost_limit(call: ApiCall) -> Any:
     vhost = await existing_vhost(call)
     (value,) = required(await call.fields(), "value")
     limits = {**_vhost_limits(call, vhost), call.names["name"]: value}
@@ -396,7 +396,7 @@ async def put_vhost_limit(call: Call) -> Any:
     return CHANGED
 
 
-async def delete_vhost_limit(call: Call) -> Any:
+async def delete_vhost_limit(call: ApiCall) -> Any:
     vhost = await existing_vhost(call)
     limits = _vhost_limits(call, vhost)
     if limits.pop(call.names["name"], None) is not None:
@@ -407,14 +407,14 @@ async def delete_vhost_limit(call: Call) -> Any:
     return CHANGED
 
 
-async def existing_vhost(call: Call) -> str:
+async def existing_vhost(call: ApiCall) -> str:
     """The virtual host in the path. Raises HttpError 404 if it does not exist."""
     vhost = call.names["vhost"]
     await call.find(lambda: call.state.vhosts.get(vhost))
     return vhost
 
 
-async def user_limits(call: Call) -> Any:
+async def user_limits(call: ApiCall) -> Any:
     name = call.names.get("user")
     if name is not None:
         await call.find(lambda: call.state.users.get(name))
@@ -422,7 +422,7 @@ async def user_limits(call: Call) -> Any:
     return await listed(call, rows, lambda row: {"user": row["name"], "value": dict(row["limits"])})
 
 
-async def put_user_limit(call: Call) -> Any:
+async def put_user_limit(call: ApiCall) -> Any:
     name = call.names["user"]
     if name not in call.state.users:
         await call.refresh()
@@ -433,7 +433,7 @@ async def put_user_limit(call: Call) -> Any:
     return CHANGED
 
 
-async def delete_user_limit(call: Call) -> Any:
+async def delete_user_limit(call: ApiCall) -> Any:
     found = await call.find(lambda: call.state.users.get(call.names["user"]))
     if call.names["name"] in dict(found["limits"]):
         await call.change("clear_user_limits", user=call.names["user"], limit=call.names["name"])

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSource, InputPartition
 
 from ..options import StreamOptions, option
 from ..reading.batch_reader import RangePartition
-from ..reading.offsets import Piece, QueueState, plan, ranges
-from ..reading.range_reading import RangeReader, task_name
+from ..reading.offsets import QueueRange, QueueState, plan, ranges
+from ..reading.range_reading import RangeReading, task_name
 from ..reading.stream_reader import StreamReader
 from ..rows.columns import COLUMNS, RowPlan
 from .notes import FILE_DDL, ArchivedFile
@@ -70,7 +70,7 @@ class ArchivePartition(RangePartition):
     trigger's time.
     """
 
-    def __init__(self, piece: Piece, endpoint: str, covers: range, at: int) -> None:
+    def __init__(self, piece: QueueRange, endpoint: str, covers: range, at: int) -> None:
         super().__init__(piece, endpoint)
         self.covers = covers
         self.at = at
@@ -104,14 +104,14 @@ class ArchiveReader(StreamReader):
         for name, span in spans.items():
             if span and name not in last:
                 place = end["queues"][name]
-                piece = Piece(name, span.stop, span.stop, place["id"], place["life"])
+                piece = QueueRange(name, span.stop, span.stop, place["id"], place["life"])
                 found.append(ArchivePartition(piece, "", span, end["at"]))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, ArchivePartition)
         piece, options = partition.piece, self._options
-        reader = RangeReader(options, piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoint)
+        reader = RangeReading(options, piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoint)
         gaps = len(partition.covers) - (piece.next - piece.first)
         writer = FileWriter(self._target, piece.queue, piece.id, partition.covers, gaps, partition.at, self._compress)
         files = list(writer.write(_dated(reader.batches(), partition.at)))

@@ -16,7 +16,7 @@ from ..archive.through_spark import SparkRows, Transform, check_writer, spark_wr
 from ..errors import no_such_queue, refused, wrong_options
 from ..options import StreamOptions
 from ..reading.catalogue import covers, states
-from ..wire import Away, Connection, Refused
+from ..wire import Away, BrokerConnection, Refused
 
 #: Seconds between two looks at a query that runs.
 LOOK = 0.25
@@ -106,7 +106,7 @@ def archive(
     os.makedirs(target, exist_ok=True)
     given = _stream_options(keep, options)
     if form is None:
-        run = _Run(target)
+        run = _ArchiveRun(target)
         spark.dataSource.register(ArchiveSource)
         given |= {"target": target, "compress": compress}
         stream = spark.readStream.format("warren-archive").options(**given).load()
@@ -153,7 +153,7 @@ def check_archive(target: str, *, keep: bool = False, through_spark: str | None 
     parsed = StreamOptions.parse(_stream_options(keep, options))
     shown = ", ".join(parsed.given_names) or str(parsed.pattern)
     try:
-        connection = Connection(parsed, "spark/archive")
+        connection = BrokerConnection(parsed, "spark/archive")
         try:
             connection.require_warren()
             is_first = not os.path.exists(f"{target}/{OWN}/checkpoint")
@@ -190,7 +190,7 @@ def spelt(options: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-class _Run:
+class _ArchiveRun:
     """What a run has added to an archive. It reads each note once, however many there are."""
 
     def __init__(self, target: str) -> None:
@@ -254,7 +254,7 @@ class _Run:
             return json.loads(file.read().splitlines()[-1])
 
 
-class _SparkRun(_Run):
+class _SparkRun(_ArchiveRun):
     """What a run has added to an archive that Spark writes."""
 
     def __init__(self, target: str) -> None:

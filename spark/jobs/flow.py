@@ -24,10 +24,10 @@ from ...amqp.fields import table_from
 from ..archive.notes import OWN
 from ..errors import broker_away, no_samples, refused, wrong_option
 from ..options import ConnectionOptions
-from ..wire import Away, Connection, Refused
+from ..wire import Away, BrokerConnection, Refused
 from .archive import spelt
 from .flow_table import FlowTable
-from .flow_windows import LATE, FlowResult, FlowRow, Key, Sums, Windows, consumed_rows, summary
+from .flow_windows import LATE, FlowResult, FlowRow, Sums, WindowKey, Windows, consumed_rows, summary
 
 #: Where the broker publishes samples, and their key.
 EXCHANGE, SAMPLE = "amq.rabbitmq.event", "flow.sample"
@@ -258,10 +258,10 @@ class _Writer:
         return self._table.rows_from(datetime.fromtimestamp(max(self._first, self._last - REPORTED), UTC))
 
 
-def _read_sums(rows: Iterable[Any]) -> list[tuple[Key, Sums]]:
+def _read_sums(rows: Iterable[Any]) -> list[tuple[WindowKey, Sums]]:
     return [
         (
-            Key(int(row.window.start.timestamp()), row.node, row.kind, row.stage, row.object),
+            WindowKey(int(row.window.start.timestamp()), row.node, row.kind, row.stage, row.object),
             Sums(row.samples, row.value, row.connections, row.evidence, row.advice, *(row[name] for name in _COUNTS)),
         )
         for row in rows
@@ -274,7 +274,7 @@ class _Samples:
     def __init__(self, options: ConnectionOptions, queue: str) -> None:
         self._options = options
         self.queue = queue
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._beat_at = self._declared_at = 0.0
 
     def __enter__(self) -> _Samples:
@@ -286,10 +286,10 @@ class _Samples:
             raise refused(self.queue, str(refusal)) from refusal
         return self
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> BrokerConnection:
         """The connection, over which the queue was declared and bound. Raises Away, Refused and SparkSourceError."""
         if self._connection is None:
-            connection = Connection(self._options, "spark/flow", HEARTBEAT)
+            connection = BrokerConnection(self._options, "spark/flow", HEARTBEAT)
             limits = {"x-max-length": MOST_SAMPLES, "x-max-length-bytes": MOST_BYTES, "x-expires": EXPIRES * 1000}
             declare = methods.QueueDeclare(queue=self.queue, durable=True, arguments=table_from(limits))
             bind = methods.QueueBind(queue=self.queue, exchange=EXCHANGE, routing_key=SAMPLE)

@@ -20,7 +20,7 @@ import pyarrow.parquet
 
 from ..archive.notes import OWN, replace_text
 from ..errors import wrong_option
-from .flow_windows import ConsumedRow, FlowRow, Key, Sums
+from .flow_windows import ConsumedRow, FlowRow, Sums, WindowKey
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 _FLOW_SCHEMA = pa.schema(
@@ -52,7 +52,7 @@ class FlowTable:
         self._flow = _Hourly(folder, _FLOW, FlowRow)
         self._consumed = _Hourly(folder, _CONSUMED, ConsumedRow)
 
-    def begin(self, width: int) -> list[tuple[Key, Sums]]:
+    def begin(self, width: int) -> list[tuple[WindowKey, Sums]]:
         """Make the folder, or go on with it; returns the sums that an earlier run kept. Raises SparkSourceError E4."""
         os.makedirs(os.path.dirname(self._notes), exist_ok=True)
         if not os.path.exists(self._notes):
@@ -65,9 +65,9 @@ class FlowTable:
                 f"{width}s",
                 f"{found['width']}s, which the windows in '{self._folder}' have, or another folder",
             )
-        return [(Key(*key), Sums(*sums)) for key, sums in found["sums"]]
+        return [(WindowKey(*key), Sums(*sums)) for key, sums in found["sums"]]
 
-    def keep(self, width: int, sums: Iterable[tuple[Key, Sums]]) -> None:
+    def keep(self, width: int, sums: Iterable[tuple[WindowKey, Sums]]) -> None:
         """Keep the sums of windows that may still change, for a run that goes on."""
         replace_text(self._notes, json.dumps({"width": width, "sums": list(sums)}))
 

@@ -20,7 +20,7 @@ LEAST_SHARE = 0.05
 LATE = 30
 
 
-class Key(NamedTuple):
+class WindowKey(NamedTuple):
     """Names a sum of a window."""
 
     start: int
@@ -149,11 +149,11 @@ class Windows:
     def __init__(self, width: int) -> None:
         self.width = width
         #: By start and node.
-        self._sums: dict[tuple[int, str], dict[Key, Sums]] = {}
+        self._sums: dict[tuple[int, str], dict[WindowKey, Sums]] = {}
         #: The rows of windows that cannot change, as far as the following window needs them.
         self._rows: dict[tuple[int, str], list[FlowRow]] = {}
 
-    def update(self, sums: Iterable[tuple[Key, Sums]]) -> None:
+    def update(self, sums: Iterable[tuple[WindowKey, Sums]]) -> None:
         """Take new sums, which replace those of the same keys."""
         for key, found in sums:
             self._sums.setdefault((key.start, key.node), {})[key] = found
@@ -163,7 +163,7 @@ class Windows:
         for row in rows:
             self._rows.setdefault((int(row.start.timestamp()), row.node), []).append(row)
 
-    def sums(self) -> Iterator[tuple[Key, Sums]]:
+    def sums(self) -> Iterator[tuple[WindowKey, Sums]]:
         """The sums of the windows that may still change."""
         for found in self._sums.values():
             yield from found.items()
@@ -212,7 +212,7 @@ def summary(rows: Iterable[FlowRow], is_interrupted: bool = False) -> FlowResult
     return FlowResult(len(windows), len(windows) - sum(each.windows for each in found), found, is_interrupted)
 
 
-def consumed_rows(width: int, sums: Iterable[tuple[Key, Sums]]) -> dict[tuple[int, str], list[ConsumedRow]]:
+def consumed_rows(width: int, sums: Iterable[tuple[WindowKey, Sums]]) -> dict[tuple[int, str], list[ConsumedRow]]:
     """The rows of the queues of these windows, by start and node."""
     kept = list(sums)
     covered = {(key.start, key.node): found.value for key, found in kept if key.kind == "node"}
@@ -228,7 +228,7 @@ def consumed_rows(width: int, sums: Iterable[tuple[Key, Sums]]) -> dict[tuple[in
     return rows
 
 
-def _rows(start: int, width: int, node: str, sums: Mapping[Key, Sums], before: FlowRow | None) -> list[FlowRow]:
+def _rows(start: int, width: int, node: str, sums: Mapping[WindowKey, Sums], before: FlowRow | None) -> list[FlowRow]:
     whole = next((found for key, found in sums.items() if key.kind == "node"), None)
     if whole is None or not whole.value:
         return []
@@ -253,7 +253,7 @@ def _rows(start: int, width: int, node: str, sums: Mapping[Key, Sums], before: F
     return found
 
 
-def _slow(sums: Mapping[Key, Sums], samples: int) -> tuple[Key, Sums] | None:
+def _slow(sums: Mapping[WindowKey, Sums], samples: int) -> tuple[WindowKey, Sums] | None:
     """What held connections back the longest in a window; None if that was less than `LEAST_SHARE` of the window."""
     causes = [(found.value / samples, key, found) for key, found in sums.items() if key.kind == "verdict"]
     share, key, found = max(causes, key=lambda cause: cause[:2], default=(0.0, None, None))

@@ -31,8 +31,8 @@ from ..archive.notes import OWN, ArchivedFile, noted_files, require_archive
 from ..errors import SparkSourceError, broker_away, refused, wrong_option, wrong_options
 from ..options import SinkOptions
 from ..outgoing import with_id
-from ..wire import Away, Connection, Refused
-from ..writer import Publisher
+from ..wire import Away, BrokerConnection, Refused
+from ..writer import RowPublisher
 
 #: Messages that are published and confirmed between two notes of the number at which the run goes on.
 PART = 10_000
@@ -155,7 +155,7 @@ def replay(
 def _require_queue(sink: SinkOptions, queue: str) -> None:
     """Raise SparkSourceError E5 unless the queue exists."""
     try:
-        connection = Connection(sink, "spark/replay")
+        connection = BrokerConnection(sink, "spark/replay")
         try:
             if not connection.declare_passively(queue):
                 raise SparkSourceError("E5", f"there is no queue '{queue}' to publish into: declare it first")
@@ -248,7 +248,7 @@ class _Replay:
 
     def run(self, key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
         after, was_begun = self._notes.get(key)
-        publisher = Publisher(self._sink, 0, self._side_by_side, self._name)
+        publisher = RowPublisher(self._sink, 0, self._side_by_side, self._name)
         publisher.where = f"this run's messages of queue '{key[0]}'"
         messages = size = pending = 0
         noted_at = time.monotonic()

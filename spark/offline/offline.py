@@ -27,10 +27,10 @@ from ...store.index.segment_file import BLOCK, mark, segment_path
 from ...store.messages.arrivals import stretches
 from ...store.messages.message import body_size
 from ...store.messages.records import Kind, decode_runs, decode_spans, stub_id
-from ...store.messages.run import Run as StoredRun
+from ...store.messages.run import Run
 from ..options import DirectoryOptions
 from ..rows.columns import RowPlan
-from ..rows.messages import Messages, Run, from_contents
+from ..rows.messages import Messages, RunDescription, from_contents
 from .offline_plan import JournalPart, Level, SegmentPart, locked, replay, segments_of
 
 log = logging.getLogger("warren.spark")
@@ -45,18 +45,18 @@ def message_batches(
     """The record batches of one task of the view `messages`."""
     with locked(options.path):
         for part in parts:
-            bodies = Bodies(part.directory)
+            bodies = OfflineBodies(part.directory)
             try:
                 if isinstance(part, JournalPart):
                     yield from _of_journal(options, rows, part, bodies)
                 else:
-                    kept = Segment(part.level, part.segment, part.acked).kept()
+                    kept = OfflineSegment(part.level, part.segment, part.acked).kept()
                     yield from _batches(options, rows, part.level, kept, bodies)
             finally:
                 bodies.close()
 
 
-def _of_journal(options: DirectoryOptions, rows: RowPlan, part: JournalPart, bodies: Bodies) -> Iterator[Any]:
+def _of_journal(options: DirectoryOptions, rows: RowPlan, part: JournalPart, bodies: OfflineBodies) -> Iterator[Any]:
     replayed = replay(part.directory).queues
     disk = ReadOnlyDisk(part.directory)
     for level in part.levels:
@@ -65,7 +65,7 @@ def _of_journal(options: DirectoryOptions, rows: RowPlan, part: JournalPart, bod
         here = set(segments_of(disk, level.number)) if os.path.isdir(_path(level)) else set()
         spanned = range(min(numbers, default=0), max(numbers, default=-1) + 2)
         for segment in sorted(here.intersection(spanned)):
-            for span in Segment(level, segment, ()).published():
+            for span in OfflineSegment(level, segment, ()).published():
                 left.embedded.discard(span)
                 left.stored.discard(span)
         kept = [
@@ -83,16 +83,16 @@ def _path(level: Level) -> str:
 
 
 #: A run, whether its bodies are in the message store, and the slots of the messages that are kept; None for all.
-Kept = tuple[StoredRun, bool, Any]
+Kept = tuple[Run, bool, Any]
 
 
-class Segment:
+class OfflineSegment:
     """A segment, read whole, to find which of its messages recovery would keep."""
 
     def __init__(self, level: Level, segment: int, acked: Sequence[range]) -> None:
         self._base = segment * level.entries
         self._acked = bytearray(level.entries)
-        self._runs: list[tuple[StoredRun, bool]] = []
+        self._runs: list[tuple[Run, bool]] = []
         #: Whole frames, and damaged parts.
         self.frames = self.damaged = 0
         file = ReadOnlyDisk(level.directory).open(segment_path(queue_directory(level.number), segment))
@@ -114,7 +114,7 @@ class Segment:
         """The numbers of all entries."""
         return (range(run.first, run.end) for run, _ in self._runs)
 
-    def entries(self) -> Iterator[tuple[StoredRun, bool, Any, Any]]:
+    def entries(self) -> Iterator[tuple[Run, bool, Any, Any]]:
         """Each run, whether its bodies are in the message store, which of its slots are the first with their number,
         and which are acknowledged.
         """
@@ -136,9 +136,9 @@ class Segment:
 
 
 def _batches(
-    options: DirectoryOptions, rows: RowPlan, level: Level, kept: Sequence[Kept], bodies: Bodies
+    options: DirectoryOptions, rows: RowPlan, level: Level, kept: Sequence[Kept], bodies: OfflineBodies
 ) -> Iterator[Any]:
-    lacking: list[tuple[StoredRun, int]] = []
+    lacking: list[tuple[Run, int]] = []
     parts = messages_of(options, level, kept, bodies, lacking)
     yield from rows.batches(level.queue, level.queue_id, parts, level.vhost)
     if lacking:
@@ -149,8 +149,8 @@ def messages_of(
     options: DirectoryOptions,
     level: Level,
     kept: Sequence[Kept],
-    bodies: Bodies,
-    lacking: list[tuple[StoredRun, int]],
+    bodies: OfflineBodies,
+    lacking: list[tuple[Run, int]],
 ) -> Iterator[Messages]:
     """The kept messages that have their bodies; runs and slots of the others are put into `lacking`."""
     has_bodies = options.bodies == "all"
@@ -171,7 +171,7 @@ def messages_of(
                 yield part
 
 
-def bodiless(level: Level, lacking: Sequence[tuple[StoredRun, int]]) -> Iterator[Messages]:
+def bodiless(level: Level, lacking: Sequence[tuple[Run, int]]) -> Iterator[Messages]:
     """Messages of these runs and slots without their bodies and properties, which are in the message store too."""
     for run, group in itertools.groupby(lacking, key=lambda each: each[0]):
         slots = [slot for _, slot in group]
@@ -182,22 +182,26 @@ def bodiless(level: Level, lacking: Sequence[tuple[StoredRun, int]]) -> Iterator
         yield part
 
 
-def _runs(level: Level, run: StoredRun, indices: Sequence[int]) -> list[Run]:
-    """The origins, times and flags of the messages in these slots of a run; one `Run` for equal neighbours."""
-    found: list[Run] = []
+def _runs(level: Level, run: Run, indices: Sequence[int]) -> list[RunDescription]:
+    """Origins, times and flags of the messages in these slots of a run; equal neighbours share a `RunDescription`."""
+    found: list[RunDescription] = []
     watermark = run.end if level.watermark is None or run.redelivered else level.watermark
     if not isinstance(run.origins, list) and not isinstance(run.expiries, list) and isinstance(run.arrived, int):
         before = sum(run.first + index < watermark for index in indices)
         sizes = (before, True), (len(indices) - before, False)
         origin, arrived, expires = run.origin, run.arrived or -1, _expires(run.expiries)
-        return [Run(size, origin.exchange, origin.routing_keys, was, arrived, expires) for size, was in sizes if size]
+        return [
+            RunDescription(size, origin.exchange, origin.routing_keys, was, arrived, expires)
+            for size, was in sizes
+            if size
+        ]
     times = stretches(run.arrived, run.first, run.end)
     stop = arrived = 0
     for index in indices:
         number, origin, expires = run.first + index, run.origin_at(index), _expires(run.expiry_at(index))
         while number >= stop:
             _, stop, arrived = next(times)
-        each = Run(1, origin.exchange, origin.routing_keys, number < watermark, arrived or -1, expires)
+        each = RunDescription(1, origin.exchange, origin.routing_keys, number < watermark, arrived or -1, expires)
         if found and found[-1][1:] == each[1:]:
             found[-1] = found[-1]._replace(size=found[-1].size + 1)
         else:
@@ -214,7 +218,7 @@ def without_body(stub: bytes) -> bytes:
     return CONTENT_HEAD.pack(FRAME_HEADER, 1, 14, CLASS_BASIC, 0, body_size(stub)) + NO_PROPERTIES + END
 
 
-class Bodies:
+class OfflineBodies:
     """The persistent message store of a virtual host, opened when the first body is needed.
 
     A store that was closed cleanly has an index of where each body is. Otherwise all its files are scanned, as recovery

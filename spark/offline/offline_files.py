@@ -31,7 +31,7 @@ from ...store.journal.journal_file import file_number
 from ...store.messages.records import Type, decode_runs, records
 from ...store.verify.verify_report import DataFileReport, VerifyReport
 from ..options import DirectoryOptions
-from .offline import Kept, Segment
+from .offline import Kept, OfflineSegment
 from .offline_history import READY, journal_states
 from .offline_plan import JournalPart, Level, queues, replay, segment_entries, vhosts
 
@@ -58,7 +58,7 @@ def file_rows(options: DirectoryOptions, path: str, report: VerifyReport) -> Ite
     for vhost in vhosts(path, options):
         directory = DataDir(path).vhost(vhost)
         checked = {file.name: file for each in report.vhosts if each.name == vhost for file in each.files}
-        yield from _Vhost(path, vhost, directory, queues(path, vhost, None), checked).rows()
+        yield from _VhostFiles(path, vhost, directory, queues(path, vhost, None), checked).rows()
     if options.vhost is None:
         for folder, name in _walk(path):
             place = os.path.relpath(os.path.join(folder, name), path)
@@ -76,7 +76,7 @@ def _walk(path: str) -> Iterator[tuple[str, str]]:
                 yield folder, name
 
 
-class _Vhost:
+class _VhostFiles:
     """The files of one virtual host."""
 
     def __init__(
@@ -150,7 +150,7 @@ class _Vhost:
         )
 
     def _segment(self, row: FileRow, number: int, segment: int) -> FileRow:
-        found = Segment(self._level(number), segment, self._acked.get(number, ()))
+        found = OfflineSegment(self._level(number), segment, self._acked.get(number, ()))
         runs = [(run, is_stored, None) for run, is_stored, _, _ in found.entries()]
         used = sum(map(_size, found.kept())) if number >> LEVEL_BITS in self._named else 0
         return row._replace(

@@ -24,10 +24,10 @@ from ...store.disk.walk_frames import DamagedPart, walk_frames
 from ...store.index.segment_file import segment_path
 from ...store.journal.journal_file import file_name, file_number
 from ...store.messages.records import Type, decode_runs, records, stub_id
-from ...store.messages.run import Run as StoredRun
+from ...store.messages.run import Run
 from ..options import DirectoryOptions
 from ..rows.columns import RowPlan
-from .offline import Bodies, Kept, Segment, bodiless, messages_of
+from .offline import Kept, OfflineBodies, OfflineSegment, bodiless, messages_of
 from .offline_plan import JournalPart, Level, SegmentPart, locked, replay, segments_of
 
 READY, ACKED, TRANSIENT, NO_BODY, DAMAGED = "ready", "acked", "transient", "no_body", "damaged_body"
@@ -42,7 +42,7 @@ def history_batches(
     """The record batches of one task."""
     with locked(options.path) as path:
         for part in parts:
-            bodies = Bodies(part.directory)
+            bodies = OfflineBodies(part.directory)
             try:
                 for level, name, found in journal_states(part) if isinstance(part, JournalPart) else _of_segment(part):
                     place = os.path.relpath(f"{part.directory}/{name}", path)
@@ -53,7 +53,7 @@ def history_batches(
 
 def _of_segment(part: SegmentPart) -> Iterator[tuple[Level, str, ByState]]:
     found: ByState = {}
-    for run, is_stored, is_first, is_acked in Segment(part.level, part.segment, part.acked).entries():
+    for run, is_stored, is_first, is_acked in OfflineSegment(part.level, part.segment, part.acked).entries():
         left = READY if run.origin.persistent else TRANSIENT
         _add(found, ACKED, run, is_stored, is_first & is_acked)
         _add(found, left, run, is_stored, is_first & ~is_acked)
@@ -89,10 +89,10 @@ def _in_segments(disk: ReadOnlyDisk, level: Level) -> Callable[[int], Iterable[r
     """A function that reads one segment of a queue, and returns the numbers of its entries."""
     has_directory = os.path.isdir(f"{level.directory}/{queue_directory(level.number)}")
     there = set(segments_of(disk, level.number)) if has_directory else set()
-    return lambda segment: Segment(level, segment, ()).published() if segment in there else ()
+    return lambda segment: OfflineSegment(level, segment, ()).published() if segment in there else ()
 
 
-def _published(disk: ReadOnlyDisk, number: int) -> Iterator[tuple[int, StoredRun, bool]]:
+def _published(disk: ReadOnlyDisk, number: int) -> Iterator[tuple[int, Run, bool]]:
     """The runs that were published in a file of the journal, each with its queue."""
     file = disk.open(f"{JOURNAL}/{file_name(number)}")
     try:
@@ -105,21 +105,21 @@ def _published(disk: ReadOnlyDisk, number: int) -> Iterator[tuple[int, StoredRun
         file.close()
 
 
-def _add(found: ByState, state: str, run: StoredRun, is_stored: bool, mask: Any) -> None:
+def _add(found: ByState, state: str, run: Run, is_stored: bool, mask: Any) -> None:
     places = np.flatnonzero(mask)
     if len(places):
         found.setdefault(state, []).append((run, is_stored, places))
 
 
 def _batches(
-    options: DirectoryOptions, rows: RowPlan, level: Level, place: str, found: ByState, bodies: Bodies
+    options: DirectoryOptions, rows: RowPlan, level: Level, place: str, found: ByState, bodies: OfflineBodies
 ) -> Iterator[Any]:
     """The rows of one file; those without a body come behind the others."""
     for state, kept in found.items():
-        lacking: list[tuple[StoredRun, int]] = []
+        lacking: list[tuple[Run, int]] = []
         parts = messages_of(options, level, kept, bodies, lacking)
         yield from rows.batches(level.queue, level.queue_id, parts, level.vhost, state=state, file=place)
-        without: dict[str, list[tuple[StoredRun, int]]] = {}
+        without: dict[str, list[tuple[Run, int]]] = {}
         for run, slot in lacking:
             why = state
             if state == READY:

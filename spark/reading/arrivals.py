@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...amqp.frames import content_body
 from ..errors import wrong_options
 from ..rows.blocks import decode_block
-from ..wire import Connection
+from ..wire import BrokerConnection
 from .offsets import QueueState
 
 #: Numbers that the first read of `_first` covers. If no message has any of them, each further read covers more.
@@ -17,7 +17,7 @@ NEAR = 64
 _BLOCK = 65_536
 
 
-def number_at(connection: Connection, state: QueueState, moment: int) -> int:
+def number_at(connection: BrokerConnection, state: QueueState, moment: int) -> int:
     """The number of the first message that arrived at `moment` (microseconds since the epoch) or later; the queue's
     next number if all arrived before. It may be lower if no message has the numbers between. Raises SparkSourceError
     E4, Refused and Away.
@@ -38,7 +38,7 @@ def number_at(connection: Connection, state: QueueState, moment: int) -> int:
     return low
 
 
-def _first(connection: Connection, queue: str, low: int, high: int) -> tuple[int, int] | None:
+def _first(connection: BrokerConnection, queue: str, low: int, high: int) -> tuple[int, int] | None:
     """Number and arrival of the first message from `low` to before `high`; None if there is no message."""
     at, width = low, NEAR
     while at < high:

@@ -22,11 +22,11 @@ from pyspark.sql.datasource import (
 from ..errors import broker_away, no_such_queue, refused
 from ..options import BatchOptions
 from ..rows.columns import RowPlan
-from ..wire import Away, Connection, Refused
+from ..wire import Away, BrokerConnection, Refused
 from .arrivals import number_at
 from .catalogue import covers, states, subscribe
-from .offsets import Piece, QueueState, cut_pieces, first_number, without_gaps
-from .range_reading import RangeReader, task_name
+from .offsets import QueueRange, QueueState, cut_pieces, first_number, without_gaps
+from .range_reading import RangeReading, task_name
 
 log = logging.getLogger("warren.spark")
 
@@ -37,7 +37,7 @@ PLANNER = "spark/reading/planner"
 class RangePartition(InputPartition):
     """One task's part of a queue. It has neither options nor password: those travel with the reader."""
 
-    def __init__(self, piece: Piece, endpoint: str) -> None:
+    def __init__(self, piece: QueueRange, endpoint: str) -> None:
         super().__init__(tuple(piece))
         self.piece = piece
         self.endpoint = endpoint
@@ -67,7 +67,7 @@ class BatchReader(DataSourceReader):
             first = max(begins[state.name], state.first, self._low)
             stop = min(self._end(state), self._high)
             for span in without_gaps(first, stop, state.gaps, state.life):
-                pieces.append(Piece(state.name, span.start, span.stop, state.id, state.life))
+                pieces.append(QueueRange(state.name, span.start, span.stop, state.id, state.life))
         return [
             RangePartition(piece, (found[piece.queue].endpoints or ("",))[0])
             for piece in cut_pieces(pieces, options.max_messages_per_partition, options.min_partitions)
@@ -88,7 +88,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
         options = self._options
-        reader = RangeReader(
+        reader = RangeReading(
             options, partition.piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoint
         )
         return reader.batches()
@@ -140,11 +140,11 @@ def ask_states(options: Any, unreadable: dict[str, str] | None = None) -> dict[s
 
 
 @contextmanager
-def _connected(options: Any) -> Iterator[Connection]:
+def _connected(options: Any) -> Iterator[BrokerConnection]:
     """A connection to the broker, whose failures become errors of the source. Raises SparkSourceError E3 and E5."""
     shown = ", ".join(options.given_names) or options.pattern
     try:
-        connection = Connection(options, PLANNER)
+        connection = BrokerConnection(options, PLANNER)
         try:
             connection.require_warren()
             yield connection

@@ -10,17 +10,18 @@ from ...amqp import methods
 from ...amqp.fields import table_from
 from ...amqp.frames import content_body, content_properties
 from ...amqp.properties import decode_properties
+from ...store.messages.lives import Gap
 from ..errors import refused, wrong_options
 from ..options import QueueOptions
-from ..wire import Away, Connection, Refused
-from .offsets import Gap, QueueState
+from ..wire import Away, BrokerConnection, Refused
+from .offsets import QueueState
 
 #: The reserved queue that answers with the catalogue.
 CATALOGUE = "amq.warren.catalogue"
 
 
 def states(
-    connection: Connection, names: Sequence[str], pattern: str | None, unreadable: dict[str, str] | None = None
+    connection: BrokerConnection, names: Sequence[str], pattern: str | None, unreadable: dict[str, str] | None = None
 ) -> dict[str, QueueState]:
     """The queues of these names, or those that fit the pattern, as they are now. A queue that does not exist is absent.
 
@@ -44,7 +45,7 @@ def states(
 
 
 def _from_catalogue(
-    connection: Connection, names: Sequence[str], pattern: str | None, unreadable: dict[str, str] | None
+    connection: BrokerConnection, names: Sequence[str], pattern: str | None, unreadable: dict[str, str] | None
 ) -> dict[str, QueueState]:
     wanted: dict[str, Any] = {"x-warren-queues": list(names)} if pattern is None else {"x-warren-pattern": pattern}
     rows: list[dict[str, Any]] = []
@@ -63,7 +64,7 @@ def _from_catalogue(
     return found
 
 
-def subscribe(connection: Connection, options: QueueOptions) -> None:
+def subscribe(connection: BrokerConnection, options: QueueOptions) -> None:
     """Declare the queue of the options' subscription, and bind it. A queue of that name is used as it is. Does nothing
     for options without a subscription. Raises Refused and Away.
     """
@@ -79,7 +80,7 @@ def subscribe(connection: Connection, options: QueueOptions) -> None:
         connection.call(bind, methods.QueueBindOk)
 
 
-def require_running(connection: Connection, found: Mapping[str, QueueState], names: Iterable[str]) -> None:
+def require_running(connection: BrokerConnection, found: Mapping[str, QueueState], names: Iterable[str]) -> None:
     """Raise Away if a queue exists that was not found: the catalogue leaves out queues that do not run."""
     for name in names:
         if not covers(found, name) and connection.declare_passively(name):
@@ -108,7 +109,7 @@ def _state(row: dict[str, Any]) -> QueueState:
     )
 
 
-def _one(connection: Connection, name: str) -> QueueState | None:
+def _one(connection: BrokerConnection, name: str) -> QueueState | None:
     try:
         declared = connection.call(methods.QueueDeclare(queue=name, passive=True), methods.QueueDeclareOk)
         first, after = bounds(connection, name)
@@ -120,7 +121,7 @@ def _one(connection: Connection, name: str) -> QueueState | None:
     return QueueState(name, first, after, messages=declared.message_count, consumers=declared.consumer_count)
 
 
-def bounds(connection: Connection, name: str) -> tuple[int, int]:
+def bounds(connection: BrokerConnection, name: str) -> tuple[int, int]:
     """The lowest number in a queue, and the number of its next message. Raises Refused."""
     found = list(connection.consume(name, {"x-warren-bounds": True}))
     return bounds_in(found[0].content)

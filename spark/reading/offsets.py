@@ -17,20 +17,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ...store.messages.lives import Gap
+
 #: The version of offsets that this warren writes, and the only one that it reads.
 VERSION = 1
 #: Numbers in a segment of a queue's index: a partition that begins where a segment does reads no part of another one.
 SEGMENT = 16_384
 #: A range of fewer numbers is not divided for the sake of `minPartitions`.
 SMALLEST_DIVIDED = 10_000
-
-
-class Gap(NamedTuple):
-    """Numbers that no message has: the queue's process ended uncleanly, and its next life, `life`, began after them."""
-
-    first: int
-    next: int
-    life: int
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class QueueState:
         return self.message_bytes / self.messages if self.messages else 0.0
 
 
-class Piece(NamedTuple):
+class QueueRange(NamedTuple):
     """The numbers `first` to before `next` of a queue, which one task reads. `id` and `life` come from the offset."""
 
     queue: str
@@ -175,7 +169,7 @@ def cut_range(span: range, cut: int) -> list[range]:
     return pieces
 
 
-def cut_pieces(pieces: Sequence[Piece], cut: int, least: int) -> list[Piece]:
+def cut_pieces(pieces: Sequence[QueueRange], cut: int, least: int) -> list[QueueRange]:
     """Partitions of ranges without gaps: pieces of at most `cut` numbers, the longest halved until there are `least`.
 
     They are sorted by queue and number.
@@ -207,14 +201,14 @@ def ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, range]
     return found
 
 
-def plan(start: Mapping[str, Any], end: Mapping[str, Any], least: int) -> list[Piece]:
+def plan(start: Mapping[str, Any], end: Mapping[str, Any], least: int) -> list[QueueRange]:
     """The partitions of a micro-batch from the offset `start` to the offset `end`."""
     pieces = []
     for name, span in ranges(start, end).items():
         place = end["queues"][name]
         gaps = [Gap(*gap) for gap in place.get("gaps", ())]
         for part in without_gaps(span.start, span.stop, gaps, place["life"]):
-            pieces.append(Piece(name, part.start, part.stop, place["id"], place["life"]))
+            pieces.append(QueueRange(name, part.start, part.stop, place["id"], place["life"]))
     return cut_pieces(pieces, end["cut"], least)
 
 

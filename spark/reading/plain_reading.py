@@ -9,8 +9,8 @@ from ...amqp.fields import FieldError
 from ...amqp.frames import content_properties, with_properties
 from ...amqp.methods import BasicDeliver
 from ...amqp.properties import decode_properties, encode_properties
-from ..rows.messages import Messages, Run, from_contents
-from ..wire import Connection, Delivery
+from ..rows.messages import Messages, RunDescription, from_contents
+from ..wire import BrokerConnection, ReceivedContent
 from .catalogue import bounds_in
 
 #: After this many messages or bytes a `Messages` is complete.
@@ -20,7 +20,7 @@ GROUP_MESSAGES, GROUP_BYTES = 2048, 1 << 20
 _NUMBER = b"\x0cx-warren-seql"
 
 
-def read_plain(connection: Connection, queue: str, first: int, stop: int) -> Iterator[Messages]:
+def read_plain(connection: BrokerConnection, queue: str, first: int, stop: int) -> Iterator[Messages]:
     """The messages from `first` to before `stop` as they come, up to the last message that the queue has.
 
     Raises Away, Refused, and WentBack.
@@ -28,7 +28,7 @@ def read_plain(connection: Connection, queue: str, first: int, stop: int) -> Ite
     strip = NumberRemover()
     numbers: list[int] = []
     contents: list[bytes] = []
-    runs: list[Run] = []
+    runs: list[RunDescription] = []
     size, at = 0, first
     is_first = True
     wanted = {"x-warren-read-from": first, "x-warren-read-to": stop - 1, "x-warren-bounds": True}
@@ -52,7 +52,7 @@ def read_plain(connection: Connection, queue: str, first: int, stop: int) -> Ite
         ):
             runs[-1] = last._replace(size=last.size + 1)
         else:
-            runs.append(Run(1, method.exchange, (method.routing_key,), method.redelivered))
+            runs.append(RunDescription(1, method.exchange, (method.routing_key,), method.redelivered))
         if len(numbers) >= GROUP_MESSAGES or size >= GROUP_BYTES:
             yield from_contents(at, number + 1, numbers, contents, runs)
             at, numbers, contents, runs, size = number + 1, [], [], [], 0
@@ -69,10 +69,10 @@ class WentBack(Exception):
 
 
 def _deliveries(
-    connection: Connection, queue: str, arguments: Mapping[str, object]
+    connection: BrokerConnection, queue: str, arguments: Mapping[str, object]
 ) -> Iterator[tuple[BasicDeliver, bytes]]:
     for delivery in connection.consume(queue, arguments):
-        assert isinstance(delivery, Delivery) and isinstance(delivery.method, BasicDeliver)
+        assert isinstance(delivery, ReceivedContent) and isinstance(delivery.method, BasicDeliver)
         yield delivery.method, delivery.content
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ...amqp import methods
 from ..errors import already_deleting, broker_away, refused
 from ..options import StreamOptions
-from ..wire import Away, Connection, Refused
+from ..wire import Away, BrokerConnection, Refused
 from .arrivals import number_at
 from .catalogue import require_running, states, subscribe
 from .offsets import QueueState
@@ -39,7 +39,7 @@ class Planner:
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         #: Guards the connection: the planner uses it, and the thread sends heartbeats on it.
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -60,7 +60,7 @@ class Planner:
         """
         options = self._options
 
-        def ask(connection: Connection) -> dict[str, QueueState]:
+        def ask(connection: BrokerConnection) -> dict[str, QueueState]:
             if not self._is_subscribed:
                 subscribe(connection, options)
                 self._is_subscribed = True
@@ -95,7 +95,7 @@ class Planner:
                 self._drop()
                 return False
 
-    def _acknowledge(self, connection: Connection, name: str, place: Mapping[str, Any]) -> None:
+    def _acknowledge(self, connection: BrokerConnection, name: str, place: Mapping[str, Any]) -> None:
         if place["next"] < 1:
             return
         arguments: dict[str, Any] = {"x-warren-ack-to": place["next"] - 1}
@@ -109,7 +109,7 @@ class Planner:
             if refusal.code != 404 and "has id" not in refusal.text:
                 log.warning("queue '%s': not acknowledged to %d: %s", name, place["next"] - 1, refusal)
 
-    def _hold(self, connection: Connection, found: Iterable[QueueState]) -> None:
+    def _hold(self, connection: BrokerConnection, found: Iterable[QueueState]) -> None:
         """Declare the exclusive queue of each queue that is not held yet. Raises SparkSourceError E7."""
         for state in found:
             lease = f"{LEASE}{state.id or state.name}"
@@ -128,7 +128,7 @@ class Planner:
 
     # -- the connection ---
 
-    def _trying(self, action: Callable[[Connection], Result]) -> Result:
+    def _trying(self, action: Callable[[BrokerConnection], Result]) -> Result:
         """The result of the action, tried again while the broker is away. Raises SparkSourceError E3 and E5."""
         pause, since = PAUSES[0], time.monotonic()
         while True:
@@ -146,9 +146,9 @@ class Planner:
                 time.sleep(pause)
                 pause = min(2 * pause, PAUSES[1])
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> BrokerConnection:
         if self._connection is None:
-            connection = Connection(self._options, "spark/reading/planner", HEARTBEAT)
+            connection = BrokerConnection(self._options, "spark/reading/planner", HEARTBEAT)
             try:
                 connection.require_warren()
             except BaseException:

@@ -1,4 +1,4 @@
-"""`RangeReader`: how a task reads a range of a queue from a broker, across lost connections.
+"""`RangeReading`: how a task reads a range of a queue from a broker, across lost connections.
 
 If the connection breaks, or the broker restarts or fails over, the task connects again and continues behind the last
 whole part that it has passed on. In local mode Spark never repeats a task, so this is the only retry there.
@@ -21,9 +21,9 @@ from ..options import QueueOptions
 from ..rows.blocks import BadBlock, decode_block
 from ..rows.columns import RowPlan
 from ..rows.messages import Messages
-from ..wire import Away, Connection, Refused
+from ..wire import Away, BrokerConnection, Refused
 from .catalogue import bounds, states
-from .offsets import Piece, cause_of
+from .offsets import QueueRange, cause_of
 from .plain_reading import WentBack, read_plain
 
 log = logging.getLogger("warren.spark")
@@ -35,11 +35,11 @@ _CANNOT_READ = "cannot be read: the queue holds only numbers"
 
 
 @dataclass
-class RangeReader:
+class RangeReading:
     """Reads the messages of one piece. With `is_strict` a number that is gone raises error E8."""
 
     options: QueueOptions
-    piece: Piece
+    piece: QueueRange
     rows: RowPlan
     is_strict: bool
     name: str
@@ -101,8 +101,8 @@ class RangeReader:
 
     # -- connections ---
 
-    def _connect(self) -> Connection:
-        return Connection(self.options, self.name, at=self.endpoint)
+    def _connect(self) -> BrokerConnection:
+        return BrokerConnection(self.options, self.name, at=self.endpoint)
 
     def _parts(self) -> Iterator[Messages]:
         at = self.piece.first
@@ -138,7 +138,7 @@ class RangeReader:
                     # The rest of the range is not needed, as when a query has a limit: do not wait for it.
                     connection.abort()
 
-    def _read(self, connection: Connection, at: int) -> Iterator[Messages]:
+    def _read(self, connection: BrokerConnection, at: int) -> Iterator[Messages]:
         """The parts from `at` on, until the range ends or the broker cancels the reader, as when the queue crashes."""
         mode = self.options.read_mode
         if mode == "blocks" or mode == "auto" and "read-blocks" in connection.features:
@@ -166,7 +166,7 @@ class RangeReader:
                 return
             before = at
 
-    def _read_blocks(self, connection: Connection, at: int) -> Iterator[Messages]:
+    def _read_blocks(self, connection: BrokerConnection, at: int) -> Iterator[Messages]:
         headers_only = not self.rows.needs_bodies
         arguments: dict[str, Any] = {
             "x-warren-read-from": at,
@@ -187,7 +187,7 @@ class RangeReader:
         except Refused as refusal:
             yield from self._after_refusal(connection, refusal, at)
 
-    def _after_refusal(self, connection: Connection, refusal: Refused, at: int) -> Generator[Messages, None, int]:
+    def _after_refusal(self, connection: BrokerConnection, refusal: Refused, at: int) -> Generator[Messages, None, int]:
         """Handle an error with which the broker closed the channel: raise, or yield a part without messages for the
         numbers that are gone, and return the number at which reading continues.
         """

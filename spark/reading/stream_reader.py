@@ -41,7 +41,7 @@ from .offsets import (
     share,
 )
 from .planner import Planner
-from .range_reading import RangeReader, task_name
+from .range_reading import RangeReading, task_name
 
 log = logging.getLogger("warren.spark")
 
@@ -222,7 +222,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
         options = self._options
-        reader = RangeReader(
+        reader = RangeReading(
             options, partition.piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoint
         )
         return reader.batches()

@@ -21,7 +21,7 @@ from zlib import crc32
 
 import numpy as np
 
-from .messages import Messages, Run
+from .messages import Messages, RunDescription
 
 MAGIC = b"WBK1"
 HEAD = struct.Struct("<4sIQQIIIIQQII")
@@ -83,11 +83,11 @@ def decode_block(data: Any, headers_only: bool = False) -> Messages:
     return Messages(first, after, numbers, view[contents_at:], bounds, described, headers_only)
 
 
-def _run(row: tuple[int, ...], origins: list[tuple[str, tuple[str, ...]]]) -> Run:
+def _run(row: tuple[int, ...], origins: list[tuple[str, tuple[str, ...]]]) -> RunDescription:
     _, arrived, expires, count, origin, flags, _ = row
     if origin >= len(origins):
         raise BadBlock(f"a run names origin {origin} of {len(origins)}")
-    return Run(count, *origins[origin], bool(flags & REDELIVERED), arrived, expires)
+    return RunDescription(count, *origins[origin], bool(flags & REDELIVERED), arrived, expires)
 
 
 def _aligned(position: int) -> int:

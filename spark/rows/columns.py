@@ -32,7 +32,7 @@ FEW_PROPERTIES = 64
 _UNKNOWN: Any = object()
 
 
-class Column(NamedTuple):
+class RowColumn(NamedTuple):
     """A column: its type in Spark's DDL, and whether it is there unless asked otherwise."""
 
     type: str
@@ -43,36 +43,36 @@ DEATH = "struct<queue:string,reason:string,exchange:string,routing_keys:array<st
 
 #: All columns in their order.
 COLUMNS = {
-    "queue": Column("string", True),
-    "seq": Column("bigint", True),
-    "exchange": Column("string", True),
-    "routing_key": Column("string", True),
-    "body": Column("binary", True),
-    "headers": Column("map<string,string>", True),
-    "content_type": Column("string", True),
-    "message_id": Column("string", True),
-    "correlation_id": Column("string", True),
-    "timestamp": Column("timestamp", True),
-    "priority": Column("int", True),
-    "redelivered": Column("boolean", True),
-    "arrived": Column("timestamp", True),
-    "content_encoding": Column("string"),
-    "reply_to": Column("string"),
-    "expiration": Column("string"),
-    "type": Column("string"),
-    "user_id": Column("string"),
-    "app_id": Column("string"),
-    "cluster_id": Column("string"),
-    "persistent": Column("boolean"),
-    "expires": Column("timestamp"),
-    "routing_keys": Column("array<string>"),
-    "x_death": Column(f"array<{DEATH}>"),
-    "properties": Column("binary"),
-    "queue_id": Column("string"),
-    "size": Column("bigint"),
+    "queue": RowColumn("string", True),
+    "seq": RowColumn("bigint", True),
+    "exchange": RowColumn("string", True),
+    "routing_key": RowColumn("string", True),
+    "body": RowColumn("binary", True),
+    "headers": RowColumn("map<string,string>", True),
+    "content_type": RowColumn("string", True),
+    "message_id": RowColumn("string", True),
+    "correlation_id": RowColumn("string", True),
+    "timestamp": RowColumn("timestamp", True),
+    "priority": RowColumn("int", True),
+    "redelivered": RowColumn("boolean", True),
+    "arrived": RowColumn("timestamp", True),
+    "content_encoding": RowColumn("string"),
+    "reply_to": RowColumn("string"),
+    "expiration": RowColumn("string"),
+    "type": RowColumn("string"),
+    "user_id": RowColumn("string"),
+    "app_id": RowColumn("string"),
+    "cluster_id": RowColumn("string"),
+    "persistent": RowColumn("boolean"),
+    "expires": RowColumn("timestamp"),
+    "routing_keys": RowColumn("array<string>"),
+    "x_death": RowColumn(f"array<{DEATH}>"),
+    "properties": RowColumn("binary"),
+    "queue_id": RowColumn("string"),
+    "size": RowColumn("bigint"),
 }
 #: Columns that `columns=all` does not bring: `body_error` must be named, and tables of a data directory have `vhost`.
-ON_DEMAND = {"body_error": Column("string"), "vhost": Column("string")}
+ON_DEMAND = {"body_error": RowColumn("string"), "vhost": RowColumn("string")}
 
 #: The columns that only the view `history` of a data directory has.
 HISTORY = {"state": "string", "file": "string"}

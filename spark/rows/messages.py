@@ -17,7 +17,7 @@ import pyarrow as pa
 BEFORE_PROPERTIES, HEADER_OVERHEAD, BODY_HEAD, FRAME_END = 19, 20, 7, 1
 
 
-class Run(NamedTuple):
+class RunDescription(NamedTuple):
     """What `size` messages in a row have in common.
 
     arrived, expires    microseconds since 1970; -1 if not known, or if they never expire
@@ -50,7 +50,7 @@ class Messages:
         numbers: Any,
         data: Any,
         bounds: Any,
-        runs: Sequence[Run],
+        runs: Sequence[RunDescription],
         headers_only: bool = False,
     ) -> None:
         self.first = first
@@ -157,7 +157,7 @@ def joined_messages(parts: Sequence[Messages]) -> Messages:
 
 
 def from_contents(
-    first: int, next: int, numbers: Sequence[int], contents: Sequence[bytes], runs: Sequence[Run]
+    first: int, next: int, numbers: Sequence[int], contents: Sequence[bytes], runs: Sequence[RunDescription]
 ) -> Messages:
     """`Messages` of contents that are separate bytes objects."""
     bounds = np.zeros(len(contents) + 1, np.int64)

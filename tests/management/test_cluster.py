@@ -13,7 +13,7 @@ import pika
 import pytest
 
 from warren import Cluster
-from warren.management.copy.node_link import NodeLink, Refusal
+from warren.management.copy.node_link import NodeLink, OperationRefused
 
 from .conftest import PATIENCE, Api, ports, until
 
@@ -197,7 +197,7 @@ def test_a_queue_is_browsed_from_any_node(cluster, apis, clients):
     settings = {row["key"]: row["value"] for row in cluster.broker(0)._node.operate("environment")}
     link = NodeLink(settings["control_dir"])
     arguments = {"user": "guest", "vhost": "/", "queue": "at 1", "first": None, "count": 1, "truncate": 1}
-    with pytest.raises(Refusal, match="is at node 'warren2@localhost', which alone can browse it"):
+    with pytest.raises(OperationRefused, match="is at node 'warren2@localhost', which alone can browse it"):
         asyncio.run(link.call("browse_messages_as", **arguments))
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.perf_test.latencies import Latencies
-from warren.perf_test.producer import Confirms
+from warren.perf_test.producer import OutstandingConfirms
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(1, 5)), min_size=1))
@@ -26,7 +26,7 @@ def test_percentiles(values):
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 8)), max_size=40), st.randoms())
 def test_confirms(steps, random):
-    confirms = Confirms()
+    confirms = OutstandingConfirms()
     waiting: set[int] = set()
     total = 0
     for is_publish, count in steps:

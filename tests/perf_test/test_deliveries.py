@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from warren.amqp import methods
 from warren.amqp.decoding import decode_method
 from warren.amqp.frames import build_content, heartbeat, method_frame, split_frames
-from warren.perf_test.deliveries import BUFFER_BYTES, Batch, DeliveryReader
+from warren.perf_test.deliveries import BUFFER_BYTES, DeliveryBatch, DeliveryReader
 
 #: Deliveries that are alike, and how many of them follow each other.
 _alike = st.tuples(
@@ -65,7 +65,7 @@ def feed(reader, data):
 def fast(data, cuts):
     found, others = [], []
 
-    def on_batch(batch: Batch):
+    def on_batch(batch: DeliveryBatch):
         for index in range(batch.messages):
             body = None
             if batch.body_at is not None:

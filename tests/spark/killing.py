@@ -16,8 +16,8 @@ from warren.amqp.fields import table_from
 from warren.amqp.frames import content_body, content_properties
 from warren.amqp.properties import decode_properties
 from warren.spark.options import SinkOptions
-from warren.spark.wire import Connection
-from warren.spark.writer import Publisher
+from warren.spark.wire import BrokerConnection
+from warren.spark.writer import RowPublisher
 
 #: The error of a query whose Python process did not start within ten seconds, which no setting of Spark changes. On a
 #: busy machine it may take longer, and then the query ends before it has read anything.
@@ -99,21 +99,21 @@ class Killable:
 
     def publish(self, numbers):
         """Publish a message for each number, and wait for the confirms."""
-        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
+        connection = BrokerConnection(SinkOptions.parse({"url": self.url}), "test")
         connection.call(methods.QueueDeclare(queue="orders", durable=True), methods.QueueDeclareOk)
         connection.close()
         options = SinkOptions.parse({"url": self.url, "routingKey": "orders"})
         batch = pyarrow.RecordBatch.from_pydict({"body": pyarrow.array([b"%d" % number for number in numbers])})
-        Publisher(options, 0, 1, "test").publish(iter([batch]))
+        RowPublisher(options, 0, 1, "test").publish(iter([batch]))
 
     def declare(self, queue, arguments):
-        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
+        connection = BrokerConnection(SinkOptions.parse({"url": self.url}), "test")
         declare = methods.QueueDeclare(queue=queue, durable=True, arguments=table_from(arguments))
         connection.call(declare, methods.QueueDeclareOk)
         connection.close()
 
     def count(self, queue="orders"):
-        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
+        connection = BrokerConnection(SinkOptions.parse({"url": self.url}), "test")
         try:
             declare = methods.QueueDeclare(queue=queue, passive=True)
             return connection.call(declare, methods.QueueDeclareOk).message_count
@@ -122,7 +122,7 @@ class Killable:
 
     def drained(self, queue):
         """Take all messages from the queue, and return the body and message id of each."""
-        connection = Connection(SinkOptions.parse({"url": self.url}), "test")
+        connection = BrokerConnection(SinkOptions.parse({"url": self.url}), "test")
         found = []
         for delivery in connection.consume(queue, {"x-warren-read-from": "first", "x-warren-read-to": "last"}):
             properties = decode_properties(content_properties(delivery.content))

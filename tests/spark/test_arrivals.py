@@ -14,7 +14,7 @@ from warren.spark.options import BatchOptions, StreamOptions
 from warren.spark.reading import arrivals
 from warren.spark.reading.batch_reader import BatchReader
 from warren.spark.reading.stream_reader import StreamReader
-from warren.spark.wire import Connection
+from warren.spark.wire import BrokerConnection
 
 
 def batch_reader(broker, row_plan, queue, **given):
@@ -111,8 +111,8 @@ def test_a_search_reads_few_messages(broker, queue, row_plan, monkeypatch):
         broker.publish(b"x", queue)
     broker.wait_idle()
     opened = []
-    consume = Connection.consume
-    monkeypatch.setattr(Connection, "consume", lambda self, *given: opened.append(given) or consume(self, *given))
+    consume = BrokerConnection.consume
+    monkeypatch.setattr(BrokerConnection, "consume", lambda self, *given: opened.append(given) or consume(self, *given))
     last = rows(batch_reader(broker, row_plan, queue, startingOffsets=json.dumps({queue: -1})))[0]
     opened.clear()
     reader = batch_reader(broker, row_plan, queue, startingTimestamp=str(micros(last["arrived"]) // 1000))

@@ -12,7 +12,7 @@ from warren import Broker
 from warren.cli.failure import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, CommandFailure
 from warren.cli.main import root
 from warren.cli.pipeline.archive_commands import _written
-from warren.spark.jobs.archive import ArchiveProgress, _Run
+from warren.spark.jobs.archive import ArchiveProgress, _ArchiveRun
 
 
 class Started(Exception):
@@ -110,7 +110,7 @@ def test_progress_tells_what_is_in_hand(tmp_path):
     class Query:
         lastProgress = None
 
-    run, query = _Run(str(tmp_path)), Query()
+    run, query = _ArchiveRun(str(tmp_path)), Query()
     assert run.progress(query).in_hand == 0
     offset(0, queues=place(a=130, b=20), **{"from": place(a=100, b=20)})
     assert (run.progress(query).in_hand, run.planned(), run.committed()) == (30, 0, -1)

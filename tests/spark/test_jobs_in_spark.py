@@ -22,7 +22,7 @@ from warren.spark.jobs.archive import archive
 from warren.spark.jobs.capacity import capacity
 from warren.spark.jobs.compact import compact
 from warren.spark.jobs.flow_table import FlowTable
-from warren.spark.jobs.flow_windows import Key, Sums, Windows, consumed_rows
+from warren.spark.jobs.flow_windows import Sums, WindowKey, Windows, consumed_rows
 from warren.spark.jobs.query import find_messages, query
 
 # The first query of a session starts Python workers, which may take long on a busy machine.
@@ -213,15 +213,15 @@ def test_a_table_of_flow_adds_prefetch_and_slow_queues(spark, tmp_path):
     table.begin(10)
     nobody = ("", "", 0, 0, 0)
     for at in range(0, 1000, 10):
-        sums.append((Key(at, "a@a", "node", "", ""), Sums(10, 10.0, 0, *nobody, 0)))
+        sums.append((WindowKey(at, "a@a", "node", "", ""), Sums(10, 10.0, 0, *nobody, 0)))
         # Two consumers acknowledge 30 messages a second and hold 12, except in one window, in which they are busier.
         acked, held = (9000, 9000.0) if at == 500 else (300, 120.0)
-        sums.append((Key(at, "a@a", "consumed", "/", "busy"), Sums(10, held, 2, *nobody, acked)))
-        sums.append((Key(at, "a@a", "consumed", "/", "quiet"), Sums(10, 10.0, 1, *nobody, 0)))
-        sums.append((Key(at, "a@a", "consumed", "/", "deep"), Sums(10, 500_000.0, 1, *nobody, 10)))
+        sums.append((WindowKey(at, "a@a", "consumed", "/", "busy"), Sums(10, held, 2, *nobody, acked)))
+        sums.append((WindowKey(at, "a@a", "consumed", "/", "quiet"), Sums(10, 10.0, 1, *nobody, 0)))
+        sums.append((WindowKey(at, "a@a", "consumed", "/", "deep"), Sums(10, 500_000.0, 1, *nobody, 10)))
         if at < 30:
             slow = "queues 'quiet', 'other' in vhost '/'"
-            sums.append((Key(at, "a@a", "verdict", "queue", slow), Sums(10, 8.0, 1, *nobody, 0)))
+            sums.append((WindowKey(at, "a@a", "verdict", "queue", slow), Sums(10, 8.0, 1, *nobody, 0)))
     windows.update(sums)
     table.put(windows.rows(), consumed_rows(10, sums))
     advice = capacity(spark, archive, growth=1, memory=8_000_000, flow=folder).advice

@@ -6,8 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from warren.spark.reading.offsets import (
-    Gap,
-    Piece,
+    QueueRange,
     QueueState,
     cut_pieces,
     cut_range,
@@ -21,6 +20,7 @@ from warren.spark.reading.offsets import (
     share,
     without_gaps,
 )
+from warren.store.messages.lives import Gap
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 AMOUNTS = st.dictionaries(NAMES, st.integers(0, 1000), max_size=4)
@@ -89,7 +89,7 @@ def test_pieces_cover_a_range_less_its_known_gaps_and_nothing_else(gaps, first, 
     expected = set(range(first, first + count)) - {
         number for gap in gaps if gap.life <= life for number in range(gap.first, gap.next)
     }
-    pieces = cut_pieces([Piece("q", part.start, part.stop, "id", life) for part in parts], cut, least)
+    pieces = cut_pieces([QueueRange("q", part.start, part.stop, "id", life) for part in parts], cut, least)
     numbers = [number for piece in pieces for number in range(piece.first, piece.next)]
     assert numbers == sorted(expected)
     assert all(piece.next - piece.first <= cut for piece in pieces)

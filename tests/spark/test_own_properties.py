@@ -9,7 +9,7 @@ from warren.amqp.frames import build_content
 from warren.amqp.properties import Properties, encode_properties
 from warren.spark.options import BatchOptions
 from warren.spark.rows import columns
-from warren.spark.rows.messages import Run, from_contents
+from warren.spark.rows.messages import RunDescription, from_contents
 from warren.spark.rows.own_properties import OwnProperties
 
 TEXTS = [name for name in columns._TEXTS]
@@ -29,7 +29,7 @@ damaged = st.tuples(properties, st.integers(0, 60), st.binary(max_size=3)).map(
 
 def batch(many, options):
     contents = [build_content(1, props, b"x", 4096) for props in many]
-    messages = from_contents(0, len(many), range(len(many)), contents, [Run(len(many), "", ("k",), False)])
+    messages = from_contents(0, len(many), range(len(many)), contents, [RunDescription(len(many), "", ("k",), False)])
     return messages, options.batch("q", "", messages)
 
 

@@ -12,8 +12,8 @@ from warren.spark.errors import SparkSourceError
 from warren.spark.options import BatchOptions
 from warren.spark.reading import range_reading as reading
 from warren.spark.reading.batch_reader import BatchReader, FilteringBatchReader
-from warren.spark.reading.offsets import Piece
-from warren.spark.reading.range_reading import RangeReader
+from warren.spark.reading.offsets import QueueRange
+from warren.spark.reading.range_reading import RangeReading
 
 BOTH = pytest.mark.parametrize("mode", ["plain", "blocks"])
 
@@ -209,7 +209,7 @@ def test_a_restarted_broker_fails_no_task(tmp_path, row_plan):
         first.wait_idle()
         port = first.port
         found = options(first, "orders", readMode="plain", columns="seq,body", reconnectTimeout="120s")
-        batches = RangeReader(found, Piece("orders", 0, 5000, "", 0), row_plan(found), True, "test").batches()
+        batches = RangeReading(found, QueueRange("orders", 0, 5000, "", 0), row_plan(found), True, "test").batches()
         numbers = next(batches).column("seq").to_pylist()
     again = threading.Thread(target=_run_again, args=(tmp_path / "data", port, done := threading.Event()))
     again.start()
@@ -233,7 +233,7 @@ def test_a_broker_that_stays_away_is_named_with_how_far_the_task_came(row_plan, 
         {"url": "amqp://127.0.0.1:1/,amqp://127.0.0.1:2/", "queue": "orders", "reconnectTimeout": "100ms"}
     )
     with pytest.raises(SparkSourceError) as caught:
-        list(RangeReader(found, Piece("orders", 7, 9, "", 0), row_plan(found), True, "test").batches())
+        list(RangeReading(found, QueueRange("orders", 7, 9, "", 0), row_plan(found), True, "test").batches())
     assert caught.value.code == "E5"
     assert str(caught.value) == (
         "queue 'orders': 127.0.0.1:1 refused connections and 127.0.0.1:2 refused connections for 0.1 s. "
@@ -249,8 +249,8 @@ def test_a_broker_that_passes_over_a_number_is_at_fault(broker, queue, row_plan,
     broker.declare_queue(queue)
     for number in range(5):
         broker.publish(str(number), queue)
-    read = RangeReader._read
-    monkeypatch.setattr(RangeReader, "_read", lambda self, connection, at: read(self, connection, at + 1))
+    read = RangeReading._read
+    monkeypatch.setattr(RangeReading, "_read", lambda self, connection, at: read(self, connection, at + 1))
     with pytest.raises(SparkSourceError) as caught:
         rows(row_plan, options(broker, queue, readMode=mode))
     assert caught.value.code == "E10" and f"queue '{queue}', [0, 5): a block covers 1 to" in str(caught.value)

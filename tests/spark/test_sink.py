@@ -12,7 +12,7 @@ from hypothesis import given
 from warren.spark.errors import SparkSourceError
 from warren.spark.options import SinkOptions
 from warren.spark.outgoing import RowEncoder, check_columns, with_id
-from warren.spark.writer import Publisher
+from warren.spark.writer import RowPublisher
 
 TYPES = {
     "body": pa.binary(),
@@ -130,7 +130,7 @@ def test_rows_that_were_read_from_warren_name_themselves(broker, queue):
 
 def publish(broker, rows, **given):
     options = SinkOptions.parse({"url": broker.url} | given)
-    return Publisher(options, 3, 1, "job").publish(iter([batch_of(rows[:2]), batch_of(rows[2:])]))
+    return RowPublisher(options, 3, 1, "job").publish(iter([batch_of(rows[:2]), batch_of(rows[2:])]))
 
 
 def test_a_task_ends_when_each_row_is_confirmed(broker, queue):

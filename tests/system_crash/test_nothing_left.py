@@ -26,7 +26,7 @@ from warren.actors.channel import Channel
 from warren.actors.connection import Connection
 from warren.amqp import methods
 from warren.amqp.fields import table_from
-from warren.bench.soak import Server, load
+from warren.bench.soak import SoakBroker, load
 from warren.store.bodies.location_index import BodyLocation
 
 from .anatomy import TIMEOUT, Anatomy
@@ -169,7 +169,7 @@ def test_nothing_of_a_load_is_left_for_the_collector(uncollected):
     """
 
     def load_and_delete(site: Site, numbers: range) -> None:
-        load(Server(site.port), Rounds(len(numbers)))
+        load(SoakBroker(site.port), Rounds(len(numbers)))
         for queue in ("load", "dead"):
             site.delete_queue(queue)
 

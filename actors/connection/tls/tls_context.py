@@ -45,8 +45,8 @@ class TlsError(ProcessError):
     """A certificate, key or authority file cannot be used. The text names the setting, the reason and the way out."""
 
 
-class _KeyIsEncrypted(Exception):
-    """OpenSSL asked for a password."""
+class KeyIsEncrypted(Exception):
+    """OpenSSL asked for the password of a key."""
 
 
 def server_context(settings: Settings) -> ssl.SSLContext:
@@ -77,8 +77,8 @@ def _load_certificate(context: ssl.SSLContext, cert_file: str, key_file: str | N
         _check_readable("tls_key_file", key_file)
     key = ("tls_cert_file", cert_file) if key_file is None else ("tls_key_file", key_file)
     try:
-        context.load_cert_chain(cert_file, key_file, password=_refuse_password)
-    except _KeyIsEncrypted:
+        context.load_cert_chain(cert_file, key_file, password=refuse_password)
+    except KeyIsEncrypted:
         raise _wrong(
             *key,
             "holds an encrypted key, which the broker cannot open; "
@@ -122,9 +122,9 @@ def _holds(path: str, mark: bytes) -> bool:
         return mark in file.read()
 
 
-def _refuse_password() -> bytes:
-    # Without this function OpenSSL would ask for the password on the terminal, and the node would wait for ever.
-    raise _KeyIsEncrypted
+def refuse_password() -> bytes:
+    """Raises KeyIsEncrypted. Without it OpenSSL would ask on the terminal, and the node would wait for ever."""
+    raise KeyIsEncrypted
 
 
 def _wrong(key: str, path: str, text: str) -> TlsError:

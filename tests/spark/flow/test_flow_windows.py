@@ -14,8 +14,8 @@ from warren.spark.jobs.flow_windows import (
     LATE,
     STAGES,
     ConsumedRow,
-    Key,
     Sums,
+    WindowKey,
     Windows,
     bottleneck,
     consumed_rows,
@@ -27,20 +27,22 @@ START = int(datetime(2026, 11, 24, 12, 59, 30, tzinfo=UTC).timestamp())
 
 def node(start, seconds=10.0, samples=10, name="a@a", **counts):
     each = [counts.get(count, 0) for count in ("published", "confirmed", "delivered", "acked")]
-    return Key(start, name, "node", "", ""), Sums(samples, seconds, 0, "", "", *each)
+    return WindowKey(start, name, "node", "", ""), Sums(samples, seconds, 0, "", "", *each)
 
 
 def blocked(start, stage, label, seconds, name="a@a"):
-    return Key(start, name, "object", stage, label), Sums(10, seconds, 0, "", "", 0, 0, 0, 0)
+    return WindowKey(start, name, "object", stage, label), Sums(10, seconds, 0, "", "", 0, 0, 0, 0)
 
 
 def held(start, stage, label, shares, connections=1, name="a@a"):
     """A cause of blocking, with the sum of its shares."""
-    return Key(start, name, "verdict", stage, label), Sums(10, shares, connections, "so", f"do {stage}", 0, 0, 0, 0)
+    return WindowKey(start, name, "verdict", stage, label), Sums(
+        10, shares, connections, "so", f"do {stage}", 0, 0, 0, 0
+    )
 
 
 def consumed(start, queue, held, acked, consumers, name="a@a"):
-    return Key(start, name, "consumed", "/", queue), Sums(10, held, consumers, "", "", 0, 0, 0, acked)
+    return WindowKey(start, name, "consumed", "/", queue), Sums(10, held, consumers, "", "", 0, 0, 0, acked)
 
 
 def put(table, windows):
