@@ -17,6 +17,7 @@ modules in `AMQP_VALUES`. Files at the root are rooms of their own.
 
 import ast
 import functools
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -149,6 +150,34 @@ def rings(root: Path) -> list[list[str]]:
             waiting.extend(new)
     found = {frozenset(other for other in reached[file] if file in reached[other]) for file in imported}
     return sorted((sorted(ring) for ring in found if len(ring) > 1), key=lambda ring: (-len(ring), ring))
+
+
+def shared_class_names(root: Path) -> dict[str, list[str]]:
+    """The names of classes that two modules define, with these modules. Benchmarks may share a name among themselves,
+    because each of them is a program by itself, but not with the package.
+    """
+    files = defaultdict(list)
+    for path in (*sources(root), *sorted((root / "bench").rglob("*.py"))):
+        for name in _class_names(path):
+            files[name].append(path.relative_to(root).as_posix())
+    return {
+        name: found
+        for name, found in sorted(files.items())
+        if len(found) > 1 and not all(file.startswith("bench/") for file in found)
+    }
+
+
+def _class_names(path: Path) -> set[str]:
+    """The names of the classes that the module itself defines. A class and its portable twin have one name there."""
+    found = set()
+    nodes: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+    while nodes:
+        for node in ast.iter_child_nodes(nodes.pop()):
+            if isinstance(node, ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, (ast.If, ast.Try, ast.ExceptHandler)):
+                nodes.append(node)
+    return found
 
 
 def _module(path: Path, root: Path) -> tuple[str, ...]:

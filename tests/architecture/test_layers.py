@@ -8,6 +8,9 @@ import pytest
 #: Names that once stood for two things or more, and were confused. Each may name one class or type alias.
 SINGLE_NAMES = {"Durability", "Folding", "Journal", "Lease", "Message", "Part", "ReadAhead", "Reader", "Reading"}
 
+#: Names of classes that two modules may define, each with the reason.
+SHARED_NAMES: dict[str, str] = {}
+
 
 def test_nothing_imports_upward(layers, root):
     assert layers.violations(root) == []
@@ -97,3 +100,26 @@ def test_a_name_that_was_confused_stands_for_one_thing(layers, root):
                 places[name].append(str(path.relative_to(root)))
     assert places.keys() & {"Lease", "Message"} == {"Lease", "Message"}, "the names were not looked for"
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_two_modules_define_a_class_of_one_name(layers, root):
+    """A name that stands for two things makes the reader look up which one is meant."""
+    shared = layers.shared_class_names(root)
+    assert {name: files for name, files in shared.items() if name not in SHARED_NAMES} == {}, "name what each class is"
+    assert SHARED_NAMES.keys() - shared.keys() == set(), "these names stand for one class: take them off the list"
+
+
+def test_a_shared_name_is_found(tmp_path, layers):
+    for file, code in (
+        ("store/one.py", "class Shared:\n    class Inner: ..."),
+        ("mirror/two.py", "if linux:\n    class Shared: ...\nelse:\n    class Shared: ...\n\nclass Inner: ..."),
+        ("mirror/twin.py", "try:\n    class Twin: ...\nexcept ImportError:\n    class Twin: ..."),
+        ("bench/one.py", "class Alone: ...\n\nclass Inner: ..."),
+        ("bench/two.py", "class Alone: ..."),
+    ):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(code)
+    assert layers.shared_class_names(tmp_path) == {
+        "Inner": ["mirror/two.py", "bench/one.py"],
+        "Shared": ["mirror/two.py", "store/one.py"],
+    }
