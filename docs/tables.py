@@ -145,7 +145,7 @@ def spark_columns() -> list[str]:
     # Read from the source, because the module imports Arrow, which is not installed everywhere.
     text = (ROOT / "spark" / "rows" / "columns.py").read_text("utf-8")
     found = re.findall(
-        r'^    "(\w+)": Column\((f?)"([^"]+)"(, True)?\),$', text.partition("ON_DEMAND")[0], re.MULTILINE
+        r'^    "(\w+)": RowColumn\((f?)"([^"]+)"(, True)?\),$', text.partition("ON_DEMAND")[0], re.MULTILINE
     )
     death = re.findall(r'^DEATH = "(.*)"$', text, re.MULTILINE)[0]
     rows = [
