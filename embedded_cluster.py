@@ -173,7 +173,7 @@ class Cluster(Messaging):
     def leader(self) -> str | None:
         """The name of the node that orders the changes of metadata; None if no node that runs knows one.
 
-        Of nodes that have heard of different leaders, as after a partition, the one with the latest term is right.
+        If nodes know different leaders, as after a partition, the one with the latest term is right.
         """
         known = [(status["term"], status["leader"]) for status in map(self._status, self.nodes) if status is not None]
         return max((each for each in known if each[1]), default=(0, None))[1]

@@ -6,8 +6,10 @@ Metadata and to queues; it turns what queues send back into frames for the owner
     Publisher         routing, confirms, the publishes of a transaction
     Transaction       tx.select, tx.commit and tx.rollback
     ChannelConsumers  consumers and what is delivered to them
-    Deliveries        delivery tags, basic.get, settlement, the settlements of a transaction
+    Deliveries        delivery tags, settlement, the settlements of a transaction
+    Gets              basic.get
     Limiter           the channel-wide prefetch
+    AckTimeouts       how long a client may leave a delivery unacknowledged
     ReplyConsumer     the consumer of direct replies
     Declares          declares and deletes exchanges, queues and bindings; has no state
     QueueLinks        the queues that the channel uses, and the publishes and settlements gathered for them

@@ -80,7 +80,7 @@ class WarmUp:
         self.tokens = share * self._full
 
     def idle(self, nanoseconds: int) -> float:
-        """The tokens after so long without a slot that was due."""
+        """The tokens that the clock has once it was idle for so long."""
         return min(self._full, self.tokens + nanoseconds / self._unit)
 
     def distance(self, tokens: float, count: int) -> int:

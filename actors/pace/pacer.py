@@ -5,7 +5,7 @@ the node with the highest hash of both (`holder`). All nodes know the same membe
 or goes only the clocks move that it holds.
 
 A request may reach a node that no longer holds the clock. It waits there for as long as leases last, in case this node
-has not learned yet that it holds the clock now; then the queue is told to ask again.
+has not learned yet that it holds the clock now; then it sends the queue `pacer_moved`, and the queue asks again.
 
 What is not here: when messages are delivered is decided by their queue, which has a timer for its slots.
 """

@@ -80,7 +80,7 @@ class QueueView:
         return self.queue.channels.credit
 
     def told(self) -> tuple[int, Lives] | None:
-        """What readers by number may have been told of a queue on the disk: its next number, and its lives and gaps."""
+        """What readers by number may know of a queue on the disk: its next number, and its lives and gaps."""
         backing = self.queue.backing
         if self.disk is None or not self.queue.row.durable or not isinstance(backing, SupportsRangeRead):
             return None

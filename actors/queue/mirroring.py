@@ -1,7 +1,7 @@
 """How the process of a queue becomes a replica of a mirrored queue, without knowing how replicas work together.
 
-`Mirroring` comes with the node's context. It makes one `Replication` for each replica, and that talks to the other
-replicas, decides what the messages of the ring mean, and when the replica is the master.
+`Mirroring` comes with the node's context. It makes one `Replication` for each replica. The replication exchanges
+messages with the other replicas, and decides what the messages of the ring mean and when the replica is the master.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`Replicas`: has this node run the replicas of mirrored queues that the rows say (cluster section 12).
 
-A *life* is one process of a replica on this node, for one member of the group. When a row changes, its process is told
-in the same turn (`group_changed`), before anybody can act on the row, and the routing table gets the address of the
-process that is the master now. What takes time is done by one coroutine for each queue (`_settle`), which compares what
-runs with what the row says until they agree:
+A *life* is one process of a replica on this node, for one member of the group. When a row changes, the process of its
+queue receives `group_changed` in the same turn, before any other process can act on the row, and the routing table gets
+the address of the process that is the master now. What takes time is done by one coroutine for each queue (`_settle`),
+which compares what runs with what the row says until they agree:
 
 | the row | a life | then |
 |---|---|---|

@@ -48,7 +48,9 @@ class RestartWaiters:
         self.row_changed(vhost, name)
 
     def row_changed(self, vhost: str, name: str) -> None:
-        """Answer those who wait for this queue, if its row decides their question by now."""
+        """Answer the senders that wait for this queue, if its row now has another address, or says that the queue is
+        gone or cannot be used.
+        """
         waiting = self._waiting.pop((vhost, name), None)
         if waiting is None:
             return

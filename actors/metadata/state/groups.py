@@ -282,7 +282,7 @@ def node_removed(definitions: Definitions, rows: VhostRows, name: str) -> list[C
 
 
 def policies_changed(definitions: Definitions, rows: VhostRows) -> list[Change]:
-    """Policies of this virtual host have changed."""
+    """What changes because policies of this virtual host have changed."""
     changes: list[Change] = []
     if may_mirror(definitions):
         for row in list(rows.queues.values()):

@@ -178,7 +178,9 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    """Whether the store can keep it. Half of a surrogate pair is no text, unless it stands for an undecodable byte."""
+    """Whether the store can keep this text. Half of a surrogate pair is no text, unless it stands for an undecodable
+    byte.
+    """
     try:
         value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

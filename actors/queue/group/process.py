@@ -2,10 +2,10 @@
 
 It is the process of a queue with the role `Group`, and it does what this role cannot: it finds the members in the
 routing table, consumes from them while the group has consumers, asks them when a client uses basic.get or asks for
-counts, and takes what they send. Metadata tells it of each queue that comes or goes.
+counts, and takes what they send. Metadata notifies it of each queue that comes or goes.
 
-A member whose process ends is dropped; its successor is a new member, of which Metadata tells the group. A member that
-cannot be reached, or that refuses the group because another consumer has it for itself, is tried again later.
+A member whose process ends is dropped; its successor is a new member, of which Metadata notifies the group. A member
+that cannot be reached, or that refuses the group because another consumer has it for itself, is tried again later.
 """
 
 from __future__ import annotations

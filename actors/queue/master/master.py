@@ -9,6 +9,7 @@ and is given the few other parts that it needs:
     PaceClocks                   when the next message may be delivered, in a queue whose policy has a pace
     MessageExpiry, LengthLimit   messages that leave at the head because of their age, or because there are too many
     Rejections, DeadLetterer     messages that consumers reject, and the dead letters of all that die
+    DeliveryCounts               how often each message was returned, in a quorum queue
     QueueExpiry                  the end of a queue that is not used
 
 The way of a publish: an empty queue hands it straight to a consumer that can take it, so that it never enters the

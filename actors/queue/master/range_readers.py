@@ -95,7 +95,7 @@ class RangeReaders:
         self._phrase = queue_phrase(row.vhost, row.name)
         #: None if the queue has priorities or lanes: then each level numbers its messages by itself.
         self.backing: SupportsRangeRead | None = backing if isinstance(backing, SupportsRangeRead) else None
-        #: The same queue, for what every backing queue can do.
+        #: The backing queue, for what every backing queue can do.
         self._queue = backing
         self._consumers = consumers
         self._dispatch = dispatch

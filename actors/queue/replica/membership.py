@@ -2,8 +2,8 @@
 
 A queue that is not mirrored has no group, and its one replica is no member and serves its clients. A member shares the
 messages of the queue by its `Replication` with the others, and serves clients only while it is the master. What
-channels and other queues send it while it does not serve is kept: a channel may hear of a promotion before the promoted
-replica does, and a master rests before it hands over.
+channels and other queues send it while it does not serve is kept: a channel may be notified of a promotion before the
+promoted replica is, and a master rests before it hands over.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ class ReplicaProcess(Process):
         self._apply_index(index_sources(self.settings.message_index))
 
     def _apply_index(self, sources: tuple[str, ...] | None) -> None:
-        """Begin or end to report to the message index. A node without a directory has none."""
+        """Begin or end to report to the message index. A node without a data directory has no index."""
         if sources is None or self.durability is None:
             if self.indexing is not None:
                 self.indexing.stop()
