@@ -71,6 +71,7 @@ class Effects:
     """The effects of one replica. Parts write with the methods; the replica reads and clears the attributes."""
 
     __slots__ = (
+        "became_quiet",
         "consumers_changed",
         "end_reason",
         "endings",
@@ -107,6 +108,8 @@ class Effects:
         self.jobs: tuple[Job, ...] = ()
         #: Whether the role has more to do after other messages had their turn.
         self.needs_turn = False
+        #: Whether the role has no dead letters left to send (`Role.is_quiet`).
+        self.became_quiet = False
         #: Whether a consumer came or left.
         self.consumers_changed = False
         #: Collects what this queue reports to the message index. None if the queue is not indexed.
@@ -146,6 +149,10 @@ class Effects:
     def run(self, job: Job) -> None:
         self.jobs += (job,)
         self.has_requests = True
+
+    def report_quiet(self) -> None:
+        """Wake whoever waits until the role is quiet."""
+        self.became_quiet = self.has_requests = True
 
     def need_turn(self) -> None:
         """Give the queue another turn after those of all others, even if no message has come."""

@@ -93,7 +93,9 @@ class Role(Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no message that has left the queue waits for the disk before it becomes a dead letter."""
+        """Whether no message that has left the queue waits, for the disk or for another turn, before it becomes a dead
+        letter.
+        """
 
     # -- turns
 

@@ -237,3 +237,22 @@ def test_a_queue_with_many_consumers_is_listed_and_deleted(client, broker, turns
             node.allow(PATIENCE)
             assert [row["consumer_tag"] for row in node.rows(operation, vhost="/")] == wanted
     channel.delete("q")
+
+
+def test_dead_letters_go_to_many_queues(client, broker, turns):
+    """Each queue gets each dead letter once, in order, and what dies later comes behind it, to one queue too."""
+    channel = client.channel()
+    declare(channel)
+    bind(channel)
+    channel.queue("source", arguments={"x-dead-letter-exchange": "many"})
+    for number in range(4):
+        channel.publish(f"{number}", "source", message_id=f"{number}")
+    for _ in range(4):
+        last = channel.get("source")
+    channel.nack(last.method.delivery_tag, multiple=True, requeue=False)
+    channel.expect_ready(f"q{MANY - 1}", 4)
+    for name in ("q0", f"q{MANY // 2}", f"q{MANY - 1}"):
+        assert channel.get_all(name) == [b"0", b"1", b"2", b"3"]
+    channel.call(m.ExchangeDelete(exchange="many"))
+    channel.delete("source")
+    delete(channel)

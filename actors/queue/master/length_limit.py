@@ -110,7 +110,7 @@ class LengthLimit:
         backing, dead_letterer, effects, work = self.backing, self._dead_letterer, self._effects, self._work
         self.is_behind = False
         while len(backing) and (excess := self._excess()):
-            if work.left <= 0:
+            if work.left <= 0 or dead_letterer.waiting is not None:
                 self.is_behind = True
                 effects.need_turn()
                 return

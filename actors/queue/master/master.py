@@ -236,13 +236,20 @@ class Master(Role):
 
     def leave(self) -> None:
         self.rest()
+        self._send_dead_letters()
         for record in self.state.channels.values():
             for _ in chain(self._forget_consumers(record), self._requeue(record)):
                 pass
 
     def end(self) -> None:
+        self._send_dead_letters()
         if self.pace_clocks is not None:
             self.pace_clocks.end()
+
+    def _send_dead_letters(self) -> None:
+        """Send all dead letters that wait for another turn."""
+        while self.dead_letterer.waiting is not None:
+            self.dead_letterer.send_waiting()
 
     @property
     def _phrase(self) -> str:
@@ -251,7 +258,7 @@ class Master(Role):
 
     @property
     def is_quiet(self) -> bool:
-        return not self.rejections.reads
+        return not self.rejections.reads and self.dead_letterer.waiting is None
 
     # -- turns --------------------------------------------------------------------------------------
 
@@ -268,6 +275,8 @@ class Master(Role):
         queue in memory is lost when its node stops.
         """
         dispatch, delay = self.dispatch, self.publish_delay
+        if self.dead_letterer.waiting is not None:
+            self.dead_letterer.send_waiting()
         if self.intake.arrivals:
             self.effects.messages_came = True
             self.intake.accept_arrivals()

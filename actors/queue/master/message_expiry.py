@@ -117,7 +117,7 @@ class MessageExpiry:
         now = self.now()
         total = 0
         while (head := self.backing.head_expiry()) is not None and head <= now:
-            if self._has_done_step:
+            if self._has_done_step or self._dead_letterer.waiting is not None:
                 self._effects.need_turn()
                 return False
             cost = self._expire_available(now)

@@ -183,6 +183,9 @@ class RoleRunner:
         if effects.needs_turn:
             effects.needs_turn = False
             process.request_turn()
+        if effects.became_quiet:
+            effects.became_quiet = False
+            self.has_changed.wake_all()
         if effects.end_reason is not None:
             reason, effects.end_reason = effects.end_reason, None
             if not self._stage.is_ending:
@@ -304,5 +307,7 @@ class RoleRunner:
                 await self.has_changed.wait()
 
     async def quiet(self) -> None:
-        """Return when no message that has left the queue waits for the disk, or the queue is being deleted."""
+        """Return when no message that has left the queue waits for the disk or for another turn before it becomes a
+        dead letter, or when the queue is being deleted.
+        """
         await self.has_changed.wait_for(lambda: not self._stage.is_open or self.role.is_quiet)
