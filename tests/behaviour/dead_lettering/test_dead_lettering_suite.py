@@ -1,4 +1,7 @@
-"""dead_lettering_SUITE: a test for each of its cases that needs no policy (amqp-broker section 12)."""
+"""dead_lettering_SUITE: a test for each of its cases that needs no policy (amqp-broker section 17).
+
+The cases with a policy are in `test_dead_letter_policies`.
+"""
 
 import time
 

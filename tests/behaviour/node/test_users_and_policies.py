@@ -215,6 +215,18 @@ def test_the_smaller_number_counts_and_otherwise_the_argument(own_broker):
     assert ready(broker, "q") == 3
 
 
+def test_time_to_live_by_policy(own_broker):
+    """policy_ttl and operator_policy_ttl: a policy's TTL empties a queue, and the smaller TTL counts (AB-157)."""
+    broker = own_broker()
+    broker.declare_queue("q")
+    broker.set_policy("ttl", "^q$", {"message-ttl": 100_000})
+    broker.publish("x", "q")
+    assert ready(broker, "q") == 1
+    broker.purge("q")
+    broker.set_policy("cap", "^q$", {"message-ttl": 1}, operator=True)
+    eventually(lambda: broker.publish("x", "q") and ready(broker, "q") == 0)
+
+
 def test_an_alternate_exchange_by_policy(own_broker):
     """A policy sets the alternate exchange of exchanges that exist and of new ones (CM-129)."""
     broker = own_broker()

@@ -1,4 +1,4 @@
-"""confirms_rejects_SUITE: its cases that need one node and no policy (AB-111, AB-113)."""
+"""confirms_rejects_SUITE: its cases on one node (AB-103, AB-111, AB-113)."""
 
 import pytest
 
@@ -27,6 +27,24 @@ def test_confirms_rejects_conflict(client, name, arguments):
         for _ in range(100):
             getter.wait(m.BasicGetOk, m.BasicGetEmpty)
     assert not publisher.pending
+
+
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+def test_policy_resets_to_default(broker, inside, channel, name, overflow):
+    """A full queue refuses a publish while a policy sets its overflow; without that key it drops its head (AB-103)."""
+    channel.queue(name, {"x-max-length": 1})
+    broker.set_policy(name, f"^{name}$", {"overflow": overflow})
+    inside.await_settings(name, lambda settings: settings.overflow == overflow)
+    channel.confirm()
+    channel.publish("1", name)
+    channel.publish("2", name)
+    assert channel.confirms(1, 2) == ([1], [2])
+    broker.set_policy(name, f"^{name}$", {"max-length": 1})
+    inside.await_settings(name, lambda settings: settings.overflow != overflow)
+    channel.publish("3", name)
+    assert channel.confirms(3, 3) == ([3], [])
+    assert channel.get_all(name) == [b"3"]
+    broker.clear_policy(name)
 
 
 def test_dead_queue_rejects(channel, inside, name):
