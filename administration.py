@@ -85,7 +85,7 @@ class Administration:
     def set_topic_permissions(
         self, user: str, exchange: str, *, write: str = ".*", read: str = ".*", vhost: str | None = None
     ) -> None:
-        """Set which routing keys a user may publish to a topic exchange, and which he may bind."""
+        """Set with which routing keys a user may publish to a topic exchange (`write`) and bind to it (`read`)."""
         self._node.operate(
             "set_topic_permissions",
             user=user,

@@ -244,7 +244,8 @@ class Cluster(Messaging):
     def partition(self, a: int | str, b: int | str, *, oneway: bool = False) -> None:
         """Cut two nodes off from each other until `heal`: nothing passes between them, and their connections stay open.
 
-        With `oneway`, nothing that `a` sends reaches `b`, and `a` still hears `b`. Clients are not cut off.
+        With `oneway`, nothing that `a` sends reaches `b`, and what `b` sends still reaches `a`. Clients are not cut
+        off.
         """
         first, second = self._name(a), self._name(b)
         self._hold(first, second, sends=True, receives=not oneway)

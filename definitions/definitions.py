@@ -94,7 +94,7 @@ class Definitions:
         return frozenset(name for (name,) in self.features)
 
     def permission(self, user: str, vhost: str) -> Permission | None:
-        """What the user may do in the virtual host; None if he may not open it."""
+        """What the user may do in the virtual host; None if the user may not open it."""
         return self.permissions.get((user, vhost))
 
     def policies_of(self, vhost: str) -> VhostPolicies | None:

@@ -282,7 +282,7 @@ def _nodes_fault(params: Any, shown: str) -> Reason:
 
 
 def _floor_fault(given: Mapping[str, Any]) -> Reason:
-    """Whether no ring could have as many members in sync as `ha-min-in-sync` asks for (CL-123)."""
+    """The error if a queue with this policy has fewer replicas than `ha-min-in-sync` asks for (CL-123); else empty."""
     floor, mode, params = given.get("ha-min-in-sync", 1), given.get("ha-mode"), given.get("ha-params")
     most = params if mode == "exactly" else len(set(params)) if mode == "nodes" and params is not None else None
     if most is None or floor <= most:

@@ -82,7 +82,7 @@ class LoadConsumer:
             self.send_acks()
 
     def _pace(self) -> None:
-        """Set when it may go on, if it works on its messages or has a rate."""
+        """Set the time at which the consumer reads again: it works on each message for a while, or keeps to a rate."""
         options = self._options
         resumes_at = 0
         if options.consumer_rate is not None and self.received:

@@ -66,7 +66,9 @@ class OutstandingConfirms:
         self._times.append((self.published, nanoseconds))
 
     def confirmed(self, number: int, is_multiple: bool) -> tuple[int, int | None]:
-        """How many publishes this confirms, and when the last batch that it completes was published."""
+        """How many publishes this confirms, and when the last batch that it completes was published; None if it
+        completes no batch.
+        """
         before = self.outstanding
         if is_multiple:
             self._low = max(self._low, number)

@@ -6,7 +6,7 @@ from .settings import Settings
 
 
 def management_urls(settings: Settings) -> list[tuple[str, str]]:
-    """Where the management process will listen, which starts beside the node."""
+    """The kind and the URL of each port on which the management process of a node with these settings will listen."""
     if not settings.management:
         return []
     host = settings.management_host or settings.host

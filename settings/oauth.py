@@ -11,13 +11,16 @@ KEYS, AUDIENCE = "management_oauth_keys", "management_oauth_audience"
 
 
 def check_oauth(keys: str | None, audience: str | None) -> None:
-    """Raise SettingsError if nobody could log in with a token, or too many could."""
+    """Raise SettingsError if no token could be checked, or if tokens could be accepted that were not issued for this
+    broker.
+    """
     if keys is None:
         return
     address = urlsplit(keys)
     is_local = address.scheme == "http" and address.hostname in ("localhost", "127.0.0.1", "::1")
     if "://" in keys and address.scheme != "https" and not is_local:
-        # Whoever could answer in the place of the provider could log in as anybody.
+        # Without TLS somebody on the network could answer in the provider's place with a key of his own, and log in as
+        # anybody.
         raise wrong(KEYS, keys, "an https address, an http address of this machine, or the path of a file")
     if audience is None:
         raise wrong(AUDIENCE, None, f"a text when {KEYS} is set: tokens for other services must not log in here")

@@ -1,6 +1,6 @@
 """One logical queue over several real ones, for programs that use any AMQP 0-9-1 broker through pika (FC-72 to FC-86).
 
-`docs/sharding.md` shows how to use it. Only this room of warren needs pika, the extra `sharding` of its package.
+`docs/sharding.md` shows how to use it. No other folder of warren needs pika, which the extra `sharding` installs.
 """
 
 from __future__ import annotations
