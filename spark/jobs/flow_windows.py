@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-#: The stages from the client to the disk, and alarms. A stage between two others can be blocked by the next one.
+#: The stages from the client to the disk, and alarms. A connection can be blocked by its channels, a channel by its
+#: queues, and a queue by a link or by the disk; nothing blocks the other stages.
 STAGES = ("client", "connection", "channel", "queue", "link", "message store", "alarm")
 #: A cause counts as the bottleneck of a window only if it held a connection back for at least this share of it.
 LEAST_SHARE = 0.05
@@ -53,7 +54,7 @@ class FlowRow:
     """A stage of a node in a window of time.
 
     object           what the stage's row is about: the one that was blocked the longest, or the bottleneck
-    blocked_share    the share of the window during which the next stage blocked it; 0 for the first and the last stages
+    blocked_share    the share of the window during which the next stage blocked it; 0 for stages that nothing blocks
     verdict          a sentence if this stage is the bottleneck, else None
     connections      how many connections the bottleneck held back at most
     since            when the bottleneck began, if it was the same in the windows before
