@@ -104,7 +104,7 @@ class PartedTable(Generic[K, V]):
         return chain.from_iterable(self._parts)
 
     def values(self) -> Iterable[V]:
-        """The values. Unlike the view of a dict, they can be iterated over once."""
+        """The values. Unlike the view of a dict, they can be iterated over only once."""
         return chain.from_iterable([part.values() for part in self._parts])
 
     def key_parts(self) -> Iterator[list[K]]:
@@ -120,7 +120,7 @@ class PartedTable(Generic[K, V]):
         return (list(part.values()) for part in self._parts)
 
     def items(self) -> Iterable[tuple[K, V]]:
-        """The keys with their values. Unlike the view of a dict, they can be iterated over once."""
+        """The keys with their values. Unlike the view of a dict, they can be iterated over only once."""
         return chain.from_iterable([part.items() for part in self._parts])
 
 

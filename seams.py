@@ -21,7 +21,9 @@ SEAMS: dict[str, list[Callable[..., Any]]] = {}
 
 
 def seam(decision: str) -> Callable[[F], F]:
-    """Register the decorated function as one that makes this decision. Under `property`, decorate its getter."""
+    """Register the decorated function as one that makes this decision. For a property, put it below `@property`, so
+    that it decorates the getter.
+    """
 
     def register(function: F) -> F:
         SEAMS.setdefault(decision, []).append(function)

@@ -226,7 +226,7 @@ def confirm_on(url: str, size: int, until: Any, found: Any) -> None:
 
 
 def with_others(url: str, size: int, work: Callable[[], Any]) -> tuple[float, list[float]]:
-    """Do something while others publish: their messages in a second, and the seconds until confirms, in order."""
+    """Call `work` while others publish. Return their confirmed messages a second, and the sorted waits for confirms."""
     spawn = multiprocessing.get_context("spawn")
     until = spawn.Event()
     results = [spawn.Queue(), spawn.Queue()]

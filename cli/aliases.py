@@ -5,8 +5,8 @@
     quiet-users = -q list_users
 
 The file is named by --aliases-file, by $WARREN_CLI_ALIASES_FILE or by $RABBITMQ_CLI_ALIASES_FILE. It is read only if
-the command line names no command of warren, so an alias hides none. A file that cannot be read, and a line that is no
-alias, cause a warning, because neither may keep a command from running.
+the command line names no command of warren, so an alias cannot hide a command of warren. A file that cannot be read,
+and a line that is no alias, cause a warning, because neither may keep a command from running.
 """
 
 from __future__ import annotations

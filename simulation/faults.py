@@ -45,7 +45,7 @@ class Faults:
 
     has_crashed    a process has crashed or the node was stopped, so connections may end
     is_vhost_down  the virtual host is down, until the next start of the node
-    is_ending      a process has crashed without which the node ends
+    is_ending      a process has crashed that the node cannot run without, so the node is about to end
     """
 
     def __init__(self, schedule: Schedule) -> None:

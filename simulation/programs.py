@@ -36,7 +36,7 @@ Work = Callable[[], Generator[bytes, Answer, None]]
 
 
 class Surroundings(Protocol):
-    """What a program has of its `Sim`."""
+    """The part of `Sim` that programs use."""
 
     world: SimWorld
     brokers: Brokers

@@ -30,7 +30,9 @@ class QueueKind:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether only the messages of one shard have an order, and no client sees which shard a message is in."""
+        """Whether it has shards. Then messages of one shard only have an order, and no client sees in which shard a
+        message is.
+        """
         return "x-warren-shards" in self.arguments
 
     @property
@@ -54,7 +56,7 @@ class QueueKind:
 
     @property
     def max_length(self) -> int | None:
-        """Most ready messages."""
+        """The most ready messages that the queue may have; None for no limit."""
         found: int | None = self.arguments.get("x-max-length")
         return found
 

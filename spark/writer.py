@@ -50,7 +50,7 @@ class RowPublisher:
 
     def __init__(self, options: SinkOptions, partition: int, tasks: int, scope: str) -> None:
         self._options = options
-        #: What the rows are counted in, for errors.
+        #: The name, in error texts, of the sequence in which rows are counted from 0.
         self.where = f"partition {partition}"
         self._connection = self._connect()
         self._encoder = RowEncoder(

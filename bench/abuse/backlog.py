@@ -117,7 +117,7 @@ def _recover(abuser: Flood, observer: Flood, count: int) -> None:
 
 
 def _leave(abuser: Flood, observer: Flood, count: int) -> None:
-    abuser.socket.shutdown(socket.SHUT_RDWR)  # the witness has inherited the descriptor
+    abuser.socket.shutdown(socket.SHUT_RDWR)  # to close it is not enough: the witness has inherited it
     _await_ready(observer, QUEUE, count)
 
 

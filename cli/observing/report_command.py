@@ -33,7 +33,7 @@ VHOST_PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Parameters", "list_parameters", ("component", "name", "value")),
 )
 
-#: Operations of listings that take the wanted columns.
+#: The listing operations with an argument `columns`.
 TAKES_COLUMNS = frozenset(
     ("list_connections", "list_channels", "list_queues", "list_exchanges", "list_bindings", "list_consumers")
 )

@@ -151,7 +151,7 @@ def _uncapitalised(text: str) -> str:
 
 
 def _facts(own: dict[str, Any], membership: dict[str, Any] | None, nodes: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The object of CM-67."""
+    """The answer of `cluster_status` as one JSON object (CM-67)."""
     return {
         "cluster_name": own["cluster_name"],
         "disk_nodes": _members(own, membership),

@@ -121,7 +121,7 @@ def node(call: ApiCall, counted: Counted) -> Row:
         ],
         "contexts": contexts(call) if is_own else [],
         "cluster_links": cluster_links(history, counted, wanted),
-        # RabbitMQ has no such keys: which resources are short, and who has held up the others for longest.
+        # RabbitMQ has no such keys: which resources are short, and which processes have had the longest turns.
         "alarms": row["alarms"],
         "longest_turns": row["longest_turns"],
         "ra_open_file_metrics": {"ra_log_wal": 0, "ra_log_segment_writer": 0},

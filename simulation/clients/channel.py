@@ -239,7 +239,7 @@ class SimChannel:
         )
 
     def ended(self, in_order: bool) -> None:
-        """The channel has ended; `in_order` if the broker has received everything that it sent."""
+        """The channel has ended; `in_order` if the broker has received everything that the client sent on it."""
         self.is_leaving = True
         for published, settled in [*self._awaiting_proof, (self._unproven, self._unproven_settled)]:
             if in_order:

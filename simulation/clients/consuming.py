@@ -84,7 +84,7 @@ class ConsumingSide:
         self.unacked: dict[int, SimDelivery] = {}
         #: The block reads, by the consumer tag of each reader.
         self.reads: dict[str, BlockRead] = {}
-        #: The queues that it has consumed or got from, and whether ever without acknowledgement.
+        #: By queue that the channel has consumed or got from: whether it ever did so without acknowledgement.
         self._used_queues: dict[QueueModel, bool] = {}
         #: The prefetch limit of the whole channel, 0 for none.
         self._limit = 0

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def group_of(channel: SimChannel, queue: QueueModel) -> str:
     """The group by way of which this schedule consumes from the queue; empty if it consumes from the queue itself.
 
-    A queue that ends with its connection or with its last consumer is no member, nor is one that has shards; the single
-    active consumer of a member would be the group.
+    These queues have no group: a queue that ends with its connection or with its last consumer, one that has shards,
+    and one with a single active consumer, because the group itself would be that consumer.
     """
     kind = queue.kind
     if not channel.schedule.plan.has_groups:

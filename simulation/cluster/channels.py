@@ -42,7 +42,7 @@ class ClientChannel:
         self.client = client
         self.ledger = client.schedule.ledger
         self.number = number
-        #: Messages and consumers of the queue that it has looked for last; None if it was not answered.
+        #: The counts of messages and consumers in the answer to the last passive declare; None until it is answered.
         self.found: tuple[int, int] | None = None
         self._todo: deque[Action] = deque()
         #: The method that is awaited as an answer, and the function to call with it.

@@ -1,8 +1,8 @@
 """`ClusterFaults`: what happens to the machines of a cluster and to the network between them.
 
 It has a method `do_…` for each action of a plan that is a machine's or the network's. After each step of the world it
-sees which nodes have ended, and does what the program does that runs a node: a node that the cluster has declared down
-is stopped, and another run of it begins.
+finds the nodes that have ended. It stops and boots again each node that the cluster has declared down, as the program
+`warren` does in reality.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class ClusterFaults:
         #: The pairs of nodes that reach each other, and for each other pair the last moment at which it did.
         self._reaches: set[tuple[str, str]] = set()
         self._reached: dict[tuple[str, str], float] = {}
-        #: The nodes that are down on purpose, and those whose process is to be killed if they do not stop before.
+        #: The nodes that are down on purpose, and by node that is stopping, the time at which its process is killed if
+        #: it has not stopped by then.
         self._down: set[str] = set()
         self._stopping: dict[str, float] = {}
         #: Milliseconds for which a node stays down after a power cut in the middle of a write, or after a stop.

@@ -137,7 +137,9 @@ class Reader:
             copy.holder = None
 
     def round_trip(self) -> None:
-        """The broker has answered a method on the queue that this channel sent after its latest ack."""
+        """The broker has answered a method that concerns the queue and that this channel sent after its latest ack. So
+        the queue has received all of its acks.
+        """
         with self._ledger.lock:
             for copy in self._acked:
                 copy.is_surely_acked = True
@@ -372,7 +374,9 @@ class Ledger:
             self.counts["deleted"] += 1
 
     def looked_up(self, queue: str, node: str, is_there: bool, is_healed: bool = False) -> None:
-        """A node that serves clients was asked for the queue, after the latest answer about it."""
+        """A node that serves clients was asked, after the latest answer about the queue, and has reported whether it
+        has that.
+        """
         if not (is_healed or self.promises.is_visible_at_once):
             return
         with self.lock:

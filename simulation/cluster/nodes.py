@@ -84,7 +84,7 @@ class ClusterNode(SimNode):
 
     @property
     def _is_refused(self) -> bool:
-        """Whether the start has failed because the cluster has declared this run down. A program starts it again."""
+        """Whether the start has failed because the cluster has declared this run down. The node is booted again."""
         if self.base is None or self.starting is None or not self.starting.is_here:
             return False
         with suppress(Exception):  # `is_up` raises any other error

@@ -18,8 +18,8 @@ publish, with confirms, 2 to consume and 3 to declare.
     get                   `queue`, with basic.get; only plans of `matrix` have it
     settle                `which` of the unacknowledged messages and, with multiple=1, all before it; how=requeue puts
                           them back
-    declare, delete, look a queue with a new name, or that of a deleted one; the one that the client has declared last.
-                          To look is to declare passively
+    declare               a queue with a new name, or with that of a queue that was deleted
+    delete, look          the queue that the client has declared last; to look is to declare it passively
     close, reset, move    close the connection in order, reset it, or close it and go to another node
 
 Machines are `a`, `b` and `c`; `all` stands for all of them. After `for` ms they are well again, if not before:

@@ -96,7 +96,8 @@ class ArchiveReader(StreamReader):
         nowhere = QueueState("", 0, 0)
         found = []
         for piece in pieces:
-            # What lies between two pieces is a gap; one at the end belongs to the last piece.
+            # The numbers between two pieces are a gap, which the later piece covers. A gap at the end belongs to the
+            # last piece.
             stop = spans[piece.queue].stop if last[piece.queue] == piece else piece.next
             endpoint = (self._states.get(piece.queue, nowhere).endpoints or ("",))[0]
             found.append(ArchivePartition(piece, endpoint, range(at[piece.queue], stop), end["at"]))

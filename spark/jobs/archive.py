@@ -26,7 +26,7 @@ LOOK = 0.25
 class ArchiveProgress:
     """How far a run is: messages and bytes in files, and by queue where it has come and where it ends.
 
-    in_hand         numbers of the micro-batch that is being written
+    in_hand         how many numbers the micro-batch has that is being written
     parts, ended    how many tasks it has, and how many of them have ended; 0 if that is not known
     """
 

@@ -20,7 +20,7 @@ from ..rows.columns import COLUMNS
 from .archive import read_files
 from .rows_in_utc import rows_in_utc
 
-#: Where a message may be found, the first place that has it first.
+#: The places where a message may be found. One that is in several of them is taken from the first.
 PLACES = ("archive", "live", "offline")
 #: Messages that are shown unless the caller asks for more.
 LIMIT = 32
@@ -174,7 +174,7 @@ def _may_have(file: ArchivedFile, since: datetime | None, until: datetime | None
 
 
 def _placed(found: Any, place: str) -> Any:
-    """The messages with the columns that only an archive has."""
+    """Messages of another place than an archive, with the columns that an archive adds: null, but for `place`."""
     from pyspark.sql import functions
 
     return found.select(

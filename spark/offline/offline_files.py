@@ -54,7 +54,9 @@ class FileRow(NamedTuple):
 
 
 def file_rows(options: DirectoryOptions, path: str, report: VerifyReport) -> Iterator[FileRow]:
-    """The files of the virtual hosts that the options choose, and, if they choose none, the files beside them."""
+    """The files of the virtual host that the options name. If they name none, those of all virtual hosts, and then the
+    files that belong to no virtual host.
+    """
     for vhost in vhosts(path, options):
         directory = DataDir(path).vhost(vhost)
         checked = {file.name: file for each in report.vhosts if each.name == vhost for file in each.files}

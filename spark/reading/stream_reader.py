@@ -93,7 +93,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         self._check_version(start)
         if self._options.delete_on_commit == "true" and not start.get("initial"):
-            # The micro-batch before is in the commit log. Spark commits a source's last one only after the next one.
+            # The micro-batch that ended at `start` is in the commit log. Acknowledge it here, because Spark calls
+            # `commit` for a micro-batch only after the next one is in its log.
             self._acknowledge(start)
         states = self._known(self._ask(start["queues"]))
         begins = self._begins(start, states)

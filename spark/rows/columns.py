@@ -298,7 +298,7 @@ def _time(value: int) -> int | None:
     return None if value < 0 else value
 
 
-#: Columns that a run decides.
+#: The columns that all messages of a run share, and how each is made of the run.
 _OF_RUN: dict[str, Callable[[Any], Any]] = {
     "exchange": lambda run: run.exchange,
     "routing_key": lambda run: run.routing_keys[0] if run.routing_keys else None,
@@ -325,7 +325,7 @@ def _headers(each: Decoded, options: RowOptions) -> Any:
     return None if options.headers_format == "none" else properties.headers_as_map(each.table)
 
 
-#: Columns that the properties decide.
+#: The columns that are made of a message's properties, and how.
 _OF_PROPERTIES: dict[str, Callable[[Decoded, RowOptions], Any]] = {
     **{name: partial(_text_of, name) for name in _TEXTS},
     "headers": _headers,
