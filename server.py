@@ -79,7 +79,8 @@ def serve(
     app_stopped = False
     while (begins := _serve_once(settings, on_ready, progress, limits, is_founder, app_stopped, signals)) is not None:
         app_stopped = begins
-        # The run has left cycles. The first start has none to free, and a collection would take an eighth of its time.
+        # The run that has ended has left cycles. Before the first start there are none, and a collection would take an
+        # eighth of the time of that start.
         gc.collect()
 
 

@@ -103,7 +103,7 @@ class Target:
 
     @property
     def place(self) -> str:
-        """What tells the node from others for a program: its address, its data directory, or its name."""
+        """By what the command looks for the node: its address, its data directory, or its name."""
         return self.address or self.data_dir or self.node
 
     @property

@@ -33,7 +33,7 @@ BUFFER_BYTES = 512 << 10
 class DeliveryBatch(NamedTuple):
     """Deliveries that are alike: they lie in `data` from `start` on, one every `length` bytes.
 
-    `data` is the reader's buffer, so a batch is good until its receiver returns.
+    `data` is the reader's buffer, so a batch is valid only until its receiver returns.
     """
 
     channel: int

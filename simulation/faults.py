@@ -183,8 +183,8 @@ class Faults:
     def _await_heartbeats(self) -> None:
         """Run until silent connections have ended.
 
-        A connection that is blocked, or whose process does nothing, does not check heartbeats. They count from the end
-        of that.
+        A connection that is blocked, or whose process does nothing, does not check heartbeats. Its intervals count from
+        the moment at which that ends.
         """
         checked_since = max(self._low_changed_at + ALARM_SECONDS, self._paused_until)
         for client in self.schedule.clients.values():

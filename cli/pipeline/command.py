@@ -96,8 +96,8 @@ def counted(count: int, what: str) -> str:
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Check that PySpark is there, and turn errors of jobs into exit codes. A job's own error may be within one of
-    Spark's.
+    """Check that PySpark is there, and turn errors of jobs into exit codes. Spark may have wrapped a job's own error
+    into an exception of its own.
     """
     from ...spark.errors import SparkSourceError
     from ...spark.sessions import require_pyspark

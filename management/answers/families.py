@@ -272,7 +272,7 @@ LINK_FAMILIES = (
     gauge("warren_link_rtt_seconds", "Round trip to the node", lambda row: (row["round_trip"] or 0.0) / 1000),
 )
 
-#: The histograms of the node, by the name in its row, which follows `warren_` here.
+#: The histograms of the node. The key is the name in the node's row; `warren_` before it makes the name of the metric.
 HISTOGRAMS = {
     "journal_sync_seconds": "Seconds of a group commit of a journal, until its records are on the disk",
     "journal_sync_messages": "Messages of a group commit of a journal",

@@ -2,9 +2,8 @@
 
 In a plan with differing messages, no two messages have equal properties: each has ids, a timestamp and headers of its
 own, and neighbours often differ in routing key, size or destination as well, and sometimes in priority; those that
-expire differ in their expiration. The broker
-reads them as few runs. If it mixes up the messages of a run, a client receives properties or a routing key of another
-message.
+expire differ in their expiration. The broker nevertheless joins them into few runs. If it mixes up the messages of a
+run, a client receives properties or a routing key of another message.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def _run(
 
 
 class _Writer:
-    """Takes the sums of each micro-batch, and keeps the table and whoever watches up to date."""
+    """Takes the sums of each micro-batch, writes the rows into the table, and calls `on_window` with them."""
 
     def __init__(self, windows: Windows, table: FlowTable, on_window: Callable[[list[FlowRow]], None] | None) -> None:
         self._windows, self._table, self._on_window = windows, table, on_window

@@ -2,7 +2,8 @@
 
 `properties` decodes each distinct value by itself, which costs microseconds a message if all differ. Here a field is a
 column of places in the contents, which numpy computes for the whole batch, and Arrow cuts the values out in C. Only
-headers are still decoded one by one, once for each distinct value. What is out of the ordinary is left to `properties`.
+headers are still decoded one by one, once for each distinct value. If a message of a batch has properties that cannot
+be decoded, `properties` decodes the whole batch.
 """
 
 from __future__ import annotations
