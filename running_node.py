@@ -170,7 +170,8 @@ class RunningNode:
             # The management process reaches the node there. `ControlListener` removes the directory in the end.
             settings = replace(settings, control_dir=tempfile.mkdtemp(prefix="warren-"))
         #: The operating-system process that runs the node. A process forked from it has a copy of this object but no
-        #: thread that runs the node, so a control that is called there raises an error; it would wait for ever.
+        #: thread that runs the node, so a control that is called there raises an error, because it would otherwise wait
+        #: for ever.
         self._process = os.getpid()
         try:
             self._claim = None if settings.data_dir is None else claim(settings.data_dir, settings.node_name)

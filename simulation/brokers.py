@@ -67,7 +67,7 @@ class Brokers:
 
     @property
     def are_up(self) -> bool:
-        """Whether every node has started and stands up. Raises what a start failed with."""
+        """Whether every node has started and is up. Raises what a start failed with."""
         return not self._stopping and all([node.is_up and not node.machine.is_paused for node in self.nodes])
 
     @property

@@ -104,7 +104,7 @@ class ClusterNode(SimNode):
     # -- what a check reads ---
 
     def process(self, kind: type[Any]) -> Any:
-        """The process of that class, of which the node has one; None if it has none."""
+        """The only process of that class on the node; None if there is none."""
         found = self.processes(kind.__name__)
         return found[0] if found else None
 

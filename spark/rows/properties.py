@@ -83,7 +83,7 @@ def headers_as_json(table: Table | None) -> str | None:
 
 
 def x_death(table: Table | None) -> list[dict[str, Any]] | None:
-    """The header `x-death` of a dead letter as a list of structs; None if there is none, or another one."""
+    """The header `x-death` of a dead letter as a list of structs; None if there is none, or one of another form."""
     entry = None if table is None else table.get("x-death")
     if entry is None or entry[0] != "A":
         return None
