@@ -20,7 +20,8 @@ LOG_LEVELS = ["debug", "info", "warning", "error"]
 WAY_OUT = "use --data-dir DIR, or --in-memory to keep nothing"
 
 
-#: The environment variables for the first user, by which a container has no default password, and their settings.
+#: The environment variables for the first user, and the settings that they stand for. With them a container need not
+#: have the default password.
 FIRST_USER = {
     "WARREN_DEFAULT_USER": "default_user",
     "WARREN_DEFAULT_PASS": "default_pass",

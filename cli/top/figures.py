@@ -78,7 +78,7 @@ def rate(value: float) -> str:
 
 
 def rate_or_point(value: float) -> str:
-    """The same, with a point for 0, so that rates above 0 stand out."""
+    """A number for each second, as `rate` writes it, but a point for 0, so that rates above 0 stand out."""
     return rate(value) if value > 0 else "·"
 
 

@@ -91,7 +91,7 @@ _MACHINE_ACTIONS = (("kill", 5), ("pause", 4), ("power-cut", 4), ("stop", 2), ("
 _NETWORK_ACTIONS = (("isolate", 5), ("cut", 4), ("mute", 3), ("slow", 2), ("heal", 3), ("wait", 6))
 _CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weight)]
 _MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
-#: Random plans have only the first of these.
+#: What operators do. Of these, random plans draw only `promote`; the others are in scripted plans.
 _OPERATOR_CHOICES = ["promote", "policy", "rebalance"]
 _SCRIPTED_CHOICES = ["slow-disk", "clock"]
 ROLES = ("leader", "follower", "master", "second", "last", "learner")

@@ -304,8 +304,8 @@ def read_files(spark: Any, target: str, files: Sequence[ArchivedFile]) -> Any:
 
 
 def verify_archive(target: str) -> list[CheckedQueue]:
-    """Check what an archive has of each queue: its ranges adjoin without overlap, rows, gone numbers and gaps are all
-    numbers, and each file has its rows. Needs no Spark.
+    """Check what an archive has of each queue: its ranges adjoin without overlap; its rows, gone numbers and gaps
+    together are all numbers of the ranges; and each file has its rows. Needs no Spark.
     """
     target = require_archive(target)
     groups: dict[tuple[str, str], list[Any]] = {}
