@@ -233,7 +233,7 @@ class RetryingPublisher(Program):
 
 
 class Producer(Program):
-    """Publishes what a generator yields, one body at a time, and tells it the answer to each.
+    """Publishes what a generator yields, one body at a time, and sends it the answer to each.
 
     It publishes nothing twice by itself: that is for the generator to decide.
     """

@@ -435,7 +435,7 @@ class DirectoryOptions(RowOptions):
 
 
 def parse_read(given: Mapping[str, str], cls: type[Parsed]) -> Parsed:
-    """The options of a read. The error for an option that only another way of reading has names that way."""
+    """The options of a read. If only another way of reading has an option, the error names that way."""
     others: Iterable[tuple[type[AnyOptions], str]] = (
         (BatchOptions, "spark.read on a broker"),
         (StreamOptions, "spark.readStream"),
