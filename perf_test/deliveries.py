@@ -107,7 +107,7 @@ class DeliveryReader:
             first = _LONG(buffer, tag_at)[0]
             last = _LONG(buffer, tag_at + (count - 1) * length)[0]
             if last - first != count - 1:
-                count, last = 1, first  # of several consumers of the channel
+                count, last = 1, first  # the tags between are other consumers'
         self._on_batch(DeliveryBatch(channel, count, first, last, buffer, at, length, shape.body_at, is_returned))
         return at + count * length
 

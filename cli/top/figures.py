@@ -31,7 +31,7 @@ DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
 class TopColumn(NamedTuple):
-    """A column of width 0 gets the width that the others leave. The column with the highest rank is left out first."""
+    """A column of width 0 gets the width that the others leave. If they do not fit, the highest rank goes first."""
 
     title: str
     width: int

@@ -241,7 +241,7 @@ def channel(call: ApiCall, key: str, ranges: Ranges) -> Row:
 
 
 def connection_details(call: ApiCall, channel_row: Row) -> Row:
-    """The connection of a channel, as far as others show it."""
+    """What a channel and its consumers show of their connection."""
     owner = call.state.connections.get(channel_row["connection"], {})
     return {
         "name": owner.get("name") or channel_row["name"].rpartition(" (")[0],
