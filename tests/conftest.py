@@ -1,4 +1,4 @@
-"""The import path of the tests, their order, and how they draw examples.
+"""The import path of the tests, their order, their temporary files, and how they draw examples.
 
 **Import path.** `python -m pytest` puts the clone on the import path when it is started there. The clone's folder
 `amqp` would then hide the client library of that name, which kombu and Celery import. The tests do not need the clone
@@ -9,9 +9,9 @@ while the others have nothing to do. One worker takes all files whose tests shar
 the browser of the management page, or Spark's Java process.
 
 **Temporary files.** They are in memory where Linux has `/dev/shm` and enough room there. The tests wait for a disk
-thousands of times, several workers for the same one, and what they check is what the broker writes and reads, whatever
-keeps it. `make test-portable` leaves its files on the disk, so that each call of the operating system has been tried
-there.
+thousands of times, several workers for the same one, and they check what the broker writes and reads, which does not
+depend on the medium. `make test-portable` leaves its files on the disk, so that each call of the operating system is
+tried there.
 
 **Examples.** A test run draws the same examples each time, so that a failure always comes from a change and never from
 luck: Hypothesis is derandomized, and `first_seed` of a simulation follows from the test's name. `make search` sets
@@ -44,7 +44,7 @@ from warren.portable import IS_PORTABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: The files that take 10 s and more, and folders of such files. Workers begin with them.
+#: The files that take 10 s and more, and folders of such files, with which workers begin.
 LONGEST = (
     "spark/test_in_spark.py",
     "spark/test_jobs_in_spark.py",
@@ -111,18 +111,18 @@ LONGEST = (
     "simulation/test_drawn.py",
 )
 
-#: By what they share: the files that one worker takes together.
+#: The files that one worker takes together, by what they share.
 WHOLE = {"a browser": re.compile("management/page/"), "Spark": re.compile(r"spark/(\w+/)?test_(\w+_)?in_spark\.py")}
 
-# Many containers set PYTHONDONTWRITEBYTECODE. Each of the hundreds of processes that the tests start would then compile
-# the broker anew, half a second of CPU time for each, and every run would compile the tests as well.
+# Many containers set PYTHONDONTWRITEBYTECODE. With it, each of the hundreds of processes that the tests start would
+# compile the broker anew, which takes half a second, and every run would compile the tests as well.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The tests start hundreds of brokers. Only those of `tests/management` have a management process beside them.
 os.environ["WARREN_MANAGEMENT"] = "off"
 sys.dont_write_bytecode = False
 
-#: A file system in memory, and the bytes that must be free there. A whole test run needs 1.2 GB if it deletes nothing.
+#: A file system in memory, and how many bytes must be free there. A test run needs 1.2 GB if it deletes nothing.
 MEMORY, MEMORY_NEEDED = "/dev/shm", 4 << 30
 
 if (
@@ -131,7 +131,7 @@ if (
     and os.access(MEMORY, os.W_OK)
     and shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED
 ):
-    os.environ["TMPDIR"] = tempfile.tempdir = MEMORY  # pytest may have asked `tempfile` already
+    os.environ["TMPDIR"] = tempfile.tempdir = MEMORY  # pytest may have asked `tempfile` for its folder already
 
 _TESTS = f"{ROOT}/tests/"
 
@@ -140,10 +140,10 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or os.curdir).resolve()
 #: When a search ends, in seconds since the epoch; None in a test run.
 SEARCH_END = float(os.environ["WARREN_SEARCH"]) if "WARREN_SEARCH" in os.environ else None
 
-#: Seconds after which a test of a search hangs for certain, also one that sets itself a lower limit.
+#: Seconds after which a test in a search counts as hanging, whatever lower limit it sets itself.
 SEARCHED_SECONDS = 1_200
 
-# Fewer than Hypothesis' 100, because they are the same each time: a search draws new ones, and more.
+# Fewer than Hypothesis' 100, because a test run repeats them each time; a search draws new ones, and more.
 settings.register_profile("repeated", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("search", derandomize=False, deadline=None, database=None, print_blob=True)
 settings.load_profile("repeated" if SEARCH_END is None else "search")
@@ -151,9 +151,9 @@ settings.load_profile("repeated" if SEARCH_END is None else "search")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """Collect without the garbage collector, and have it pass over modules and tests for the rest of the run.
+    """Collect with the garbage collector off, and exempt modules and tests from it for the rest of the run.
 
-    They stay until the end. The collector would take a quarter of the time of each worker's collection to find nothing.
+    They live until the end, and looking at them would take the collector a quarter of each worker's collection time.
     """
     gc.disable()
     try:
@@ -171,7 +171,7 @@ def pytest_collection_modifyitems(config, items):
     drawing = [item for item in items if item.get_closest_marker("hypothesis") or "first_seed" in item.fixturenames]
     config.hook.pytest_deselected(items=[item for item in items if item not in drawing])
     for item in drawing:
-        # A search has the processor time that others leave, and a test that waits for that has found nothing.
+        # A search runs in processor time that other programs leave, so a test that waits for it has not failed.
         item.add_marker(pytest.mark.timeout(SEARCHED_SECONDS), append=False)
     # All workers of a run must have the same order.
     random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID")).shuffle(drawing)
@@ -180,7 +180,7 @@ def pytest_collection_modifyitems(config, items):
 
 @functools.cache
 def _place(file: str) -> int:
-    """When the tests of this file have their turn: its place in LONGEST, and the end of that for all other files."""
+    """The position of the file in the order: its place in LONGEST, or the end of that for all other files."""
     places = [place for place, name in enumerate(LONGEST) if f"{file}/".startswith(f"{_TESTS}{name}/")]
     return places[0] if places else len(LONGEST)
 
@@ -232,9 +232,9 @@ def _running_stock_system(base: str) -> Iterator[ActorSystem]:
     """Run one of Thespian's own system bases, and leave none of its operating-system processes behind.
 
     The free port for `multiprocTCPBase` may be taken by another test before Thespian listens there; then the next one
-    is tried. Now and then Thespian's shutdown misses a child of a child that has just been replaced. Such a process
-    would live for ever and keep the output of the test run open, so it is killed: each has inherited the write end of
-    a pipe by which it is found.
+    is tried. Now and then Thespian's shutdown misses a process that was started a moment ago. Such a process would live
+    for ever and keep the output of the test run open, so it is killed: each has inherited the write end of a pipe, by
+    which it is found.
     """
     logs = {"version": 1, "disable_existing_loggers": False}
     if not base.startswith("multiproc"):

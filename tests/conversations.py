@@ -1,8 +1,8 @@
-"""Conversations that are written down: the commands, and under each what follows from it.
+"""Conversations as text: the commands, and under each what it leads to.
 
-A file of `tests/testdata` has one conversation and is named after the story that it pins. `>` begins a command, `#` a
-comment. A test has the commands done again and compares what follows. With WARREN_REWRITE_SCENARIOS in the environment
-it writes the files anew; read the difference before it is committed.
+A file of `tests/testdata` has one conversation and is named after the story that it tells. `>` begins a command, `#` a
+comment. A test repeats the commands and compares the results. With WARREN_REWRITE_SCENARIOS in the environment it
+writes the files anew; read the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def files(folder: str, least: int) -> list[Path]:
 
 
 def check(path: Path, played: Callable[[str], str]) -> None:
-    """Compare a file with what `played` makes of it."""
+    """Compare a file with the text that `played` returns for it."""
     text = path.read_text()
     result = played(text)
     if IS_REWRITING:
@@ -32,7 +32,7 @@ def check(path: Path, played: Callable[[str], str]) -> None:
 
 
 def interpreted(text: str, perform: Callable[[list[str]], list[str]]) -> str:
-    """The text with what follows from each command: the lines that `perform` returns for its words."""
+    """The text with the results of each command, which are the lines that `perform` returns for its words."""
     lines = []
     for line in text.splitlines():
         if line.startswith(">"):

@@ -1,4 +1,4 @@
-"""The sizes of files that a broker may remove while a test looks at them."""
+"""The sizes of files that a broker may remove while a test reads them."""
 
 from __future__ import annotations
 

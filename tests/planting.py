@@ -1,4 +1,4 @@
-"""Planted bugs: tests show that a search finds what is wrong by making something wrong.
+"""Planted bugs: a search proves that it finds faults by finding those that a test makes.
 
 A bug replaces the functions of one seam (`warren.seams`), that is, of one decision that the code has to get right:
 
@@ -10,7 +10,7 @@ A bug replaces the functions of one seam (`warren.seams`), that is, of one decis
     with MUTANTS["expired_too_early"]():
         ...
 
-The function that is decorated is called instead of the code's, which it gets as its first argument.
+The decorated function is called instead of the code's, which it gets as its first argument.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from warren.seams import SEAMS
 
 
 class Bugs(dict[str, Callable[[], AbstractContextManager[None]]]):
-    """Bugs by name, each as a function that returns a context manager; the bug is there inside its `with`."""
+    """Bugs by name. Each is a function that returns a context manager, inside which the bug is active."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Bugs(dict[str, Callable[[], AbstractContextManager[None]]]):
 
 @contextmanager
 def replaced(wrong: Callable[..., Any], *decisions: str) -> Iterator[None]:
-    """Let every function of these seams call `wrong(the function itself, its arguments...)`."""
+    """Have every function of these seams replaced by `wrong(the function itself, its arguments...)`."""
     with ExitStack() as stack:
         for decision in decisions:
             if decision not in SEAMS:
@@ -66,7 +66,7 @@ def replaced(wrong: Callable[..., Any], *decisions: str) -> Iterator[None]:
 def _check_arguments(wrong: Callable[..., Any], function: Callable[..., Any]) -> None:
     """Raise TypeError unless `wrong` can take the arguments of `function`.
 
-    Otherwise each call would raise it, and a crash of the broker would be found instead of the bug.
+    Otherwise each call would raise it, and the search would find a crash of the broker instead of the bug.
     """
     every = inspect.signature(function).parameters.values()
     positional = [each for each in every if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
@@ -85,7 +85,7 @@ def _calling(wrong: Callable[..., Any], function: Callable[..., Any]) -> Callabl
 
 
 def _patches(function: Callable[..., Any], replacement: Callable[..., Any]) -> Iterator[Any]:
-    """The patches that make every caller call `replacement` instead of `function`, wherever it is known by name."""
+    """The patches that make every caller call `replacement` instead of `function`, under every name that it has."""
     module = sys.modules[function.__module__]
     if "." not in function.__qualname__:
         for other in list(sys.modules.values()):
@@ -101,7 +101,7 @@ def _patches(function: Callable[..., Any], replacement: Callable[..., Any]) -> I
     found = vars(owner)[name]
     yield mock.patch.object(owner, name, property(replacement) if isinstance(found, property) else replacement)
     if issubclass(owner, Process):
-        # A class has a table of its handlers, which was made when the class was.
+        # A class has a table of its handlers, which was made with the class.
         for message, handler in owner._handlers.items():
             if handler is function:
                 yield mock.patch.dict(owner._handlers, {message: replacement})

@@ -44,7 +44,8 @@ def connect():
 class TestStartAndStop:
     def test_it_accepts_when_start_returns_in_under_100_ms(self):
         took = []
-        for _ in range(10):  # the first start imports the broker's modules, and the machine may be busy in others
+        # the first start imports the broker's modules, and other programs may keep the machine busy during some of them
+        for _ in range(10):
             began = time.perf_counter()
             with Broker() as broker, socket.create_connection((broker.host, broker.port), 60):
                 took.append(time.perf_counter() - began)
@@ -92,7 +93,7 @@ class TestStartAndStop:
             assert again.port == port
 
     def test_nothing_is_left_behind(self):
-        """Stopped brokers leave no thread and no descriptor open, even if clients were connected."""
+        """Stopped brokers leave no thread and no open descriptor behind, even if clients were connected."""
         with Broker() as broker:
             pika.BlockingConnection(pika.URLParameters(broker.url)).close()
         threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
@@ -230,7 +231,7 @@ class TestControlsAndListings:
         assert ("logs", "topic") in [(exchange.name, exchange.type) for exchange in broker.exchanges()]
         broker.unbind(name, "logs", "app.#", arguments={"note": "mine"})
         assert not broker.publish(b"x", "app.db.error", "logs")
-        broker.unbind(name, "logs", "app.#", arguments={"note": "mine"})  # there is none: nothing happens
+        broker.unbind(name, "logs", "app.#", arguments={"note": "mine"})  # there is no such binding, so nothing happens
         broker.delete_exchange("logs")
         assert "logs" not in [exchange.name for exchange in broker.exchanges()]
 
@@ -272,7 +273,7 @@ class TestControlsAndListings:
         )  # fmt: skip
 
     def test_a_queue_that_does_not_run_has_a_state_and_no_counts(self):
-        """A count of 0 would look like an empty queue."""
+        """A queue that does not run has a state and no counts, because a count of 0 would look like an empty queue."""
         items = {
             "name": "q", "vhost": "/", "durable": True, "exclusive": False, "auto_delete": False, "arguments": Table(),
             "queue_mode": None, "state": "stopped", "node": "warren@localhost",
@@ -415,7 +416,9 @@ LONG = "x" * 256
     ],
 )
 def test_a_value_that_no_frame_can_carry_is_refused_before_it_reaches_the_broker(broker, call, error, reason):
-    """Encoding such a value inside the broker would crash one of its processes."""
+    """A value that no frame can carry is refused before it reaches the broker, where encoding it would
+    crash a process.
+    """
     with pytest.raises(error, match=reason):
         call(broker)
     assert broker.declare_queue("alive") == "alive"
@@ -443,14 +446,14 @@ class TestWaitIdle:
 
     def test_an_idle_broker_is_idle_at_once(self, broker):
         took = []
-        for _ in range(10):  # the machine may be busy in some of them
+        for _ in range(10):  # other programs may keep the machine busy during some of them
             began = time.perf_counter()
             broker.wait_idle()
             took.append(time.perf_counter() - began)
         assert min(took) < 0.1
 
     def test_a_client_that_does_not_read_keeps_it_busy(self, broker, connect):
-        """Output that the operating system does not accept still counts as work of the broker."""
+        """Output that the operating system does not accept yet keeps the broker from being idle."""
         channel = connect(broker).channel()
         channel.queue_declare("q")
         channel.basic_consume("q", lambda *_: None, auto_ack=True)
@@ -468,11 +471,11 @@ def wait_until(connection, condition, seconds=5):
 
 
 def test_stats_name_the_longest_turns(monkeypatch):
-    """The longest turn comes first, with its process, in words that a person knows."""
+    """`stats` lists the longest turns first, with their process in words that a person understands."""
     purge = Queue._handlers["purge"]
 
     def slow_purge(self, sender):
-        until = time.thread_time() + 0.02  # processor time is what counts
+        until = time.thread_time() + 0.02  # because turns are measured in processor time
         while time.thread_time() < until:
             pass
         return purge(self, sender)

@@ -15,12 +15,12 @@ from warren.running_node import RunningNode
 from warren.runtime.errors import ProcessTimeout
 from warren.tests.behaviour.wire import Client, Refused
 
-#: Seconds that a cluster may take to be healthy again on a busy machine.
+#: Seconds that a test waits for a cluster to be healthy again, because a busy machine may be slow.
 LONG = 120.0
 
 
 def test_every_node_is_the_same_broker(warren_cluster):
-    """What is declared on one node is on all, and every node gives the messages."""
+    """What is declared on one node is on all, and messages can be fetched from every node."""
     cluster = warren_cluster
     assert cluster.nodes == ["warren1@localhost", "warren2@localhost", "warren3@localhost"]
     cluster.broker(0).declare_queue("orders")
@@ -37,12 +37,12 @@ def test_another_node_leads_when_the_leader_is_killed(warren_cluster):
     lost = warren_cluster.leader
     assert lost in warren_cluster.nodes
     warren_cluster.kill(lost)
-    warren_cluster.declare_queue("afterwards")  # answered when there is another leader
+    warren_cluster.declare_queue("afterwards")  # is answered by the next leader
     assert warren_cluster.leader in set(warren_cluster.nodes) - {lost}
 
 
 def test_the_others_go_on_when_a_node_is_killed(tmp_path):
-    """Its durable queue is back with its messages when the node is."""
+    """When a node is killed the others go on, and its durable queue is back with its messages when the node is."""
     with Cluster(3, data_dir=tmp_path) as cluster:
         cluster.broker(2).declare_queue("kept", durable=True)
         assert cluster.publish(b"m", "kept", delivery_mode=2)
@@ -58,17 +58,19 @@ def test_the_others_go_on_when_a_node_is_killed(tmp_path):
 
 
 def test_a_node_that_is_cut_off_answers_nothing(tmp_path):
-    """The majority goes on, and the node has what it missed when the network is back."""
+    """A node that is cut off answers nothing, the majority goes on, and the node has all changes when the network is
+    back.
+    """
     with Cluster(3, data_dir=tmp_path) as cluster:
         client = Client(cluster.url_of(0))
         channel = client.channel()
         cluster.partition(0, 1)
         cluster.partition(0, 2)
-        while client.receive(0.5):  # until its lease has ended
+        while client.receive(0.5):  # until the node's lease has ended
             pass
         cluster.broker(1).declare_queue("meanwhile", durable=True)
         client.timeout = 3.0
-        # It answers nothing, and closes the connection when it has waited for five seconds.
+        # The node answers nothing, and closes the connection when it has waited for five seconds.
         with pytest.raises((AssertionError, Refused), match="no QueueDeclareOk|320 CONNECTION_FORCED"):
             channel.queue("late", durable=True)
         client.abort()
@@ -78,7 +80,7 @@ def test_a_node_that_is_cut_off_answers_nothing(tmp_path):
 
 
 def test_a_paused_node_comes_back(warren_cluster):
-    """It is paused for less than the others wait, so it goes on where it was."""
+    """A node that is paused for less than the others wait goes on where it was."""
     warren_cluster.broker(1).declare_queue("q")
     warren_cluster.pause(1)
     warren_cluster.resume(1)
@@ -87,7 +89,9 @@ def test_a_paused_node_comes_back(warren_cluster):
 
 
 def test_a_node_that_answers_late_is_waited_for(warren_cluster, monkeypatch):
-    """On a busy machine a node may not answer in time. `wait_healthy` asks again until its own time is over."""
+    """`wait_healthy` asks a node that does not answer in time again until its own time is over, because on a busy
+    machine answers may be late.
+    """
     ask, late = RunningNode.ask_named, []
 
     def ask_late(node, name, request):
@@ -105,7 +109,9 @@ def test_a_node_that_answers_late_is_waited_for(warren_cluster, monkeypatch):
 
 
 def test_nodes_are_added_and_removed(tmp_path):
-    """CL-105: a node that is added has everything, and one with durable queues is removed only if that is accepted."""
+    """An added node has everything, and a node with durable queues is removed only with the consent to lose them
+    (CL-105).
+    """
     with Cluster(2, data_dir=tmp_path) as cluster:
         cluster.declare_queue("orders", durable=True)
         assert cluster.home("orders") == "warren1@localhost"
@@ -140,7 +146,7 @@ def test_a_witness_votes_and_has_no_clients():
 
 
 def test_nothing_is_left_behind(tmp_path):
-    """No thread and no descriptor, after nodes were killed and stopped."""
+    """Nodes that were killed or stopped leave no thread and no open descriptor behind."""
     with Broker():
         pass
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
@@ -161,7 +167,9 @@ def test_a_node_that_is_not_there_is_named():
 
 
 def test_a_node_that_is_declared_down_while_it_starts_starts_again(monkeypatch, caplog):
-    """CL-55: a machine that stands still for seconds does not make the start of its node fail."""
+    """A node that is declared down while it starts, because its machine stood still for seconds, starts
+    again (CL-55).
+    """
     check, refused = ReplicatedState._check_run, []
 
     def refuse_once(state, proposer, command):

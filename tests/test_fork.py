@@ -1,4 +1,4 @@
-"""A program forks while it runs a broker: the child has the descriptors, and no broker."""
+"""A program that runs a broker forks: the child process has the broker's descriptors, and no broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
-#: Seconds that a script may take; without the mends some would hang.
+#: Seconds after which a script counts as hanging, as some did before the broker took care of forks.
 TIMEOUT = 60
 
 BEGINNING = """
@@ -36,7 +36,7 @@ def forked(work):
 
 
 def outcome(script, *arguments):
-    """What a program prints that runs `script`."""
+    """The output of a program that runs `script`."""
     ended = subprocess.run(
         [sys.executable, "-c", BEGINNING + textwrap.dedent(script), *map(str, arguments)],
         capture_output=True,
@@ -49,7 +49,9 @@ def outcome(script, *arguments):
 
 
 def test_stop_frees_port_and_directory_while_a_child_lives(tmp_path):
-    """A second broker uses both at once, and a client of the first port is refused in between."""
+    """After a stop another broker can use port and directory at once, although a child process lives, and in between a
+    client of the port is refused.
+    """
     printed = outcome(
         """
         import socket
@@ -75,7 +77,7 @@ def test_stop_frees_port_and_directory_while_a_child_lives(tmp_path):
 
 @pytest.mark.parametrize("call", ["queues()", "publish(b'x', 'q')", "stop()", "wait_idle()", "create_vhost('v')"])
 def test_a_child_cannot_control_the_broker(call):
-    """The call fails at once with what to do instead; the broker of the parent runs on."""
+    """A call in a child process fails at once and says what to do instead, and the parent's broker runs on."""
     printed = outcome(
         """
         with Broker() as broker:
@@ -98,7 +100,7 @@ def test_a_child_cannot_control_the_broker(call):
 
 
 def test_a_child_may_leave_the_with_block():
-    """That ends the child's part of the program, not the broker."""
+    """A child process that leaves the `with` block does not stop the broker."""
     printed = outcome(
         """
         with Broker() as broker:

@@ -1,4 +1,4 @@
-"""A server's heap keeps what was freed at its top for the next message, until it is trimmed."""
+"""The heap of a server keeps memory that was freed at its top for the next message, until the trimmer gives it back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_bodies_that_come_and_go_take_no_new_pages():
     assert page_faults("kept") < pages // 100
 
 
-#: Allocates and frees memory in four threads at a time, and prints how many heaps there are.
+#: Allocates and frees memory in four threads at the same time, and prints how many heaps there are.
 THREADS = """
 import ctypes, sys, threading
 from warren.heap import keep_freed_heap
@@ -80,7 +80,8 @@ def test_all_threads_share_one_heap():
     assert heaps("kept") == 1
 
 
-#: Frees 100 MB, and prints the MB of anonymous memory before, afterwards, and after the heap was given back.
+#: Frees 100 MB. It prints how many MB of anonymous memory there are before, afterwards, and after the heap was given
+#: back.
 FREED = """
 from warren.heap import keep_freed_heap
 from warren.runtime.machine.linux_memory import ProcessMemory, heap_trimmer
@@ -97,7 +98,9 @@ print(full // 1_000_000, freed // 1_000_000, meter.anonymous() // 1_000_000)
 
 
 def test_freed_memory_is_given_back_by_the_trimmer_alone():
-    """The turn that frees the last block would otherwise give back everything, which takes 0.5 ms for each MB."""
+    """Only the trimmer gives freed memory back. Otherwise the turn that frees the last block would, which takes 0.5 ms
+    for each MB.
+    """
     done = subprocess.run([sys.executable, "-c", FREED], cwd="/", capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     full, freed, trimmed = map(int, done.stdout.split())
@@ -105,7 +108,7 @@ def test_freed_memory_is_given_back_by_the_trimmer_alone():
     assert trimmed < full - 90
 
 
-#: Makes and opens four stores of metadata, and prints the KB that they take.
+#: Makes and opens four metadata stores, and prints how many KB they take.
 STORES = """
 import sys
 from warren.heap import keep_freed_heap
@@ -123,7 +126,9 @@ print((meter.anonymous() - before) // 1000)
 
 
 def test_what_a_store_of_rows_allocates_and_does_not_use_takes_no_memory(tmp_path):
-    """LMDB allocates 3 MB for each environment, and uses as much of it as a large transaction changes pages."""
+    """LMDB allocates 3 MB for each environment, and uses only as much of it as a transaction changes pages. The rest
+    takes no memory.
+    """
     done = subprocess.run(
         [sys.executable, "-c", STORES, str(tmp_path)], cwd="/", capture_output=True, text=True, timeout=300
     )

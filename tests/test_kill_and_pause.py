@@ -11,12 +11,14 @@ from warren import Broker
 from warren.amqp import methods as m
 from warren.tests.behaviour.wire import Client
 
-#: A message that must survive, in AMQP's encoding of properties: delivery mode 2.
+#: The properties of a message that must survive, which are the delivery mode 2.
 PERSISTENT = b"\x10\x00\x02"
 
 
 def test_a_killed_broker_says_nothing_and_keeps_what_it_confirmed(tmp_path):
-    """Clients get no connection.close; what was confirmed is there at the next start, the unacknowledged too."""
+    """Clients of a killed broker get no connection.close, and confirmed messages are there at the next start,
+    unacknowledged ones too.
+    """
     broker = Broker(data_dir=tmp_path / "data")
     broker.start()
     client = Client(broker.url)
@@ -40,7 +42,7 @@ def test_a_killed_broker_says_nothing_and_keeps_what_it_confirmed(tmp_path):
 
 
 def test_kill_interrupts_whatever_clients_do(tmp_path):
-    """In the middle of a burst of durable publishes; the broker starts again each time, and has a prefix of them."""
+    """A broker is killed in the middle of a burst of durable publishes, and has a prefix of them at each next start."""
     broker = Broker(data_dir=tmp_path / "data")
     for _ in range(5):
         with broker:
@@ -62,7 +64,7 @@ def test_kill_interrupts_whatever_clients_do(tmp_path):
 
 
 def test_kill_leaves_nothing_behind(tmp_path):
-    """No thread, no descriptor and no port, and the data directory can be used at once."""
+    """A killed broker leaves no thread, descriptor or port behind, and its data directory can be used at once."""
     broker = Broker(data_dir=tmp_path / "data")
     with broker:
         port = broker.port
@@ -86,7 +88,7 @@ def test_kill_of_a_broker_that_does_not_run_does_nothing():
 
 
 def test_a_paused_broker_answers_when_it_goes_on():
-    """Its connections stay open, new ones wait, and nothing is lost."""
+    """The connections of a paused broker stay open, new ones wait, and nothing is lost."""
     with Broker() as broker:
         broker.declare_queue("q")
         client = Client(broker.url)

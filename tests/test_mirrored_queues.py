@@ -10,7 +10,7 @@ from warren import BrokerError, Cluster
 from warren.amqp import methods as m
 from warren.tests.behaviour.wire import Client, Refused, table
 
-#: Seconds that something may take on a busy machine.
+#: Seconds that a test waits, because a busy machine may be slow.
 LONG = 120.0
 
 
@@ -23,9 +23,9 @@ def until(condition, seconds: float = LONG) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Three nodes with a policy for queues whose names begin with `ha`. A test leaves all of them running.
+    """Three nodes with a policy that mirrors queues whose names begin with `ha`. Each test leaves all nodes running.
 
-    Leases last so long that no pause of the machine ends them; a node that is killed is noticed at once.
+    Leases are so long that a pause of the machine ends none; a killed node is noticed at once all the same.
     """
     with Cluster(3, data_dir=tmp_path_factory.mktemp("mirrored"), net_ticktime=20.0) as cluster:
         cluster.set_policy("ha", "^ha", {"ha-mode": "all"})
@@ -44,7 +44,7 @@ def back(cluster, node: str, *queues: str) -> None:
 
 
 def published(broker, queue: str, bodies) -> list[bytes]:
-    """Publish persistent messages one after the other, each of them confirmed."""
+    """Publish persistent messages one after the other, wait for each confirm, and return their bodies."""
     bodies = list(bodies)
     for body in bodies:
         assert broker.publish(body, queue, delivery_mode=2)
@@ -71,9 +71,7 @@ def test_a_new_queue_has_a_replica_on_every_node(cluster):
 
 
 def test_rings_are_listed(cluster):
-    """Each node lists the rings of a virtual host; a member that is down is dead, and queues without a ring are not
-    there (CM-68).
-    """
+    """Each node lists the rings of a virtual host, not other queues; a member that is down is dead (CM-68)."""
     broker = cluster.broker(0)
     broker.declare_queue("ha-first", durable=True)
     broker.declare_queue("ha-second", durable=True)
@@ -120,7 +118,7 @@ def test_every_node_shows_the_ring_of_a_queue(cluster):
         level = {member["received"] for member in members}
         return len(level) == 1 and not any(member["lag"] or member["unstored"] for member in members)
 
-    # The last instruction, which no publisher waits for, may still be on its way.
+    # The last instruction, which no publisher waits for, may still be in flight.
     until(lambda: all(map(is_level, range(3))))
     for node in range(3):
         found = ring(node)
@@ -151,7 +149,7 @@ def test_what_was_confirmed_is_there_when_the_masters_node_was_killed(cluster):
 
 
 def test_a_node_that_came_back_can_be_the_last_one(cluster):
-    """What it copied is as good as what the others have."""
+    """A node that came back can serve the queue alone, because its copy is complete."""
     first = "warren1@localhost"
     cluster.broker(first).declare_queue("ha-copied", durable=True)
     bodies = published(cluster.broker(first), "ha-copied", (b"%d" % number * 2000 for number in range(40)))
@@ -162,7 +160,7 @@ def test_a_node_that_came_back_can_be_the_last_one(cluster):
     back(cluster, second, "ha-copied")
     bodies += published(cluster.broker(first), "ha-copied", [b"since it is back"])
     third = cluster.queue("ha-copied").in_sync[1]
-    # Of three nodes one must stay for the majority, so the two that were there before are lost one after the other.
+    # One of three nodes must stay for the majority, so the two others are lost one after the other.
     cluster.kill(third)
     until(lambda: third not in cluster.queue("ha-copied").in_sync)
     back(cluster, third)
@@ -175,7 +173,7 @@ def test_a_node_that_came_back_can_be_the_last_one(cluster):
 
 
 def test_a_message_that_is_published_again_to_another_master_is_dropped(cluster):
-    """SP-31: the new master, which was away when it was published first, has copied what queue or exchange ask for."""
+    """A new master drops what is published again, although it was away at the first publish (SP-31)."""
     first, window = "warren1@localhost", {"x-warren-deduplicate": 1000}
     cluster.broker(first).declare_queue("ha-once", durable=True, arguments=window)
     cluster.broker(first).declare_exchange("once", "fanout", durable=True, arguments=window)
@@ -211,7 +209,7 @@ def test_a_message_that_is_published_again_to_another_master_is_dropped(cluster)
 
 
 def test_a_queue_that_deduplicates_goes_on_without_its_mirrors(cluster):
-    """A policy may end the mirroring of a queue that has just failed over."""
+    """A deduplicating queue goes on when a policy ends its mirroring just after a failover."""
     queue, first = "once-for-now", "warren1@localhost"
     cluster.set_policy("now", "^once-for-now", {"ha-mode": "all"})
     cluster.broker(first).declare_queue(queue, durable=True, arguments={"x-warren-deduplicate": 1000})
@@ -268,7 +266,7 @@ def test_priorities_survive_a_failover(cluster):
 
 
 def test_a_queue_without_messages_on_disks_is_gone_with_its_last_node(cluster):
-    """A transient queue goes on as long as one of its members does."""
+    """A transient mirrored queue lives as long as one of its members, and is gone with the last one."""
     home = "warren1@localhost"
     cluster.broker(home).declare_queue("ha-transient")
     assert cluster.broker(1).publish(b"m", "ha-transient")
@@ -289,7 +287,7 @@ def test_exclusive_queues_are_not_mirrored(cluster):
 
 
 def test_a_replica_that_gets_nothing_is_evicted_and_the_others_go_on(cluster):
-    """Two mirrors are cut off from each other, and the master still hears both (CL-80)."""
+    """Of two mirrors that are cut off from each other, but not from the master, one is evicted (CL-80)."""
     leader = cluster.leader
     master = cluster.broker(leader)
     cluster.set_policy("stalls", "^stalls", {"ha-mode": "all", "ha-ack-timeout": 1000})
@@ -307,7 +305,7 @@ def test_a_replica_that_gets_nothing_is_evicted_and_the_others_go_on(cluster):
 
 
 def test_a_queue_with_too_few_replicas_in_sync_refuses_what_awaits_a_confirm(cluster):
-    """CL-123"""
+    """A queue with fewer replicas in sync than `ha-min-in-sync` refuses publishes that await a confirm (CL-123)."""
 
     def ask_for(floor: int) -> None:
         cluster.set_policy("floor", "^floor", {"ha-mode": "all", "ha-min-in-sync": floor})
@@ -339,7 +337,7 @@ def test_a_queue_with_too_few_replicas_in_sync_refuses_what_awaits_a_confirm(clu
     assert refused.value.close.reply_code == 541 and b"ha-min-in-sync" in refused.value.close.reply_text.encode()
     assert taken(cluster.broker(1), "floor") == [(b"with all three", False), (b"nobody asks", False)]
 
-    ask_for(2)  # changes of the policy are in effect at once
+    ask_for(2)  # a change of the policy takes effect at once
     until(lambda: cluster.queue("floor").state == "running")
     published(cluster.broker(1), "floor", [b"with two"])
     ask_for(3)
@@ -354,7 +352,7 @@ def test_a_queue_with_too_few_replicas_in_sync_refuses_what_awaits_a_confirm(clu
 
 @pytest.mark.parametrize("promote", ["always", "when-synced"])
 def test_the_policy_says_whether_a_replica_follows_that_has_not_copied_the_queue(cluster, promote):
-    """`ha-promote-on-shutdown` decides whether such a replica is promoted when its master stops in order."""
+    """`ha-promote-on-shutdown` decides if a replica that is not in sync succeeds a master that stops in order."""
     home, name = "warren3@localhost", f"shut-{promote}"
     cluster.broker(home).declare_queue(name, durable=True)
     bodies = published(cluster.broker(0), name, [b"only there"])
@@ -376,7 +374,7 @@ def test_the_policy_says_whether_a_replica_follows_that_has_not_copied_the_queue
 
 
 def test_a_quorum_queue_goes_on_with_another_member_and_knows_how_often_messages_were_returned(cluster):
-    """It needs no policy; the counts of returns survive a failover, and are in a copy."""
+    """A quorum queue fails over without a policy, and keeps the counts of returns; new members copy them."""
     home = "warren2@localhost"
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": 3}
     cluster.broker(home).declare_queue("quorum", durable=True, arguments=arguments)
@@ -392,7 +390,7 @@ def test_a_quorum_queue_goes_on_with_another_member_and_knows_how_often_messages
     assert returned(cluster.broker(0), "quorum", 1) == [(b"poison", 2)]
     back(cluster, home, "quorum")
     third = next(node for node in cluster.nodes if node not in (home, second))
-    cluster.kill(third)  # so that the next master is the one that has copied the queue
+    cluster.kill(third)  # so that the member that has copied the queue becomes the master
     until(lambda: third not in cluster.broker(home).queue("quorum").in_sync)
     back(cluster, third, "quorum")
     cluster.kill(second)
@@ -405,13 +403,13 @@ def test_a_quorum_queue_goes_on_with_another_member_and_knows_how_often_messages
 
 
 def returned(broker, queue: str, times: int) -> list[tuple[bytes, int]]:
-    """Get the head and return it; its body, and how often it had been returned before."""
+    """Get the head and requeue it, so often: for each time its body, and how often it had been returned."""
     found = [broker.get(queue, requeue=True) for _ in range(times)]
     return [(message.body, message.headers["x-delivery-count"]) for message in found]
 
 
 def read(cluster, node: str, queue: str, offset: int | str, count: int) -> list[tuple[int, bytes]]:
-    """So many messages of a stream, from an offset on."""
+    """Read so many messages of a stream from an offset on."""
     client = Client(cluster.broker(node).url)
     channel = client.channel()
     channel.call(m.BasicQos(prefetch_count=1000))
@@ -425,7 +423,7 @@ def read(cluster, node: str, queue: str, offset: int | str, count: int) -> list[
 
 
 def test_a_stream_has_the_same_numbers_after_a_failover(cluster):
-    """Readers find the same messages under the same offsets, in a copy as well, and new messages follow them."""
+    """After a failover readers find the same messages under the same offsets, and new ones behind them."""
     home = "warren2@localhost"
     arguments = {"x-queue-type": "stream", "x-max-length-bytes": 3_000, "x-stream-max-segment-size-bytes": 500}
     cluster.broker(home).declare_queue("stream", durable=True, arguments=arguments)
@@ -469,7 +467,7 @@ def test_a_stream_has_the_same_numbers_after_a_failover(cluster):
 
 
 def test_a_queue_goes_from_lanes_to_replicas_and_back(cluster):
-    """It gets its replicas when the lanes that it has lost are empty, and lanes when it has no replicas any more."""
+    """A queue whose policy takes its lanes away gets replicas once they are empty; and the other way round."""
     broker = cluster.broker(0)
     broker.set_policy("moves", "^moves$", {"fair-by": "routing-key"})
     broker.declare_exchange("moves-in", "fanout", durable=True)

@@ -1,4 +1,4 @@
-"""`PartedTable`: it is a dict for those who use it, and no entry that is added copies many others."""
+"""`PartedTable` behaves as a dict, and adding an entry never copies many others."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def size(table):
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_no_few_entries_copy_many_others(kind):
-    """A dict of 43,690 entries takes 2 to 5 MB more when it grows. The parts of the table must not all do so at once.
+    """Adding a few entries copies few others. A dict of 43,690 entries takes 2 to 5 MB more when it grows, and the
+    parts of the table must not all do so at once.
 
-    64 entries are about what a client adds in one turn.
+    64 entries are about as many as a client adds in one turn.
     """
     table = PartedTable()
     most = 0
@@ -84,6 +85,8 @@ def test_a_key_that_is_missing_is_an_error():
 
 
 def test_few_entries_are_in_the_order_in_which_they_were_added():
-    """A simulation must do the same in each run, whatever the hashes of texts are in it."""
+    """Few entries are in the order in which they were added, because a simulation must do the same in each run,
+    whatever the hashes of texts are.
+    """
     keys = [f"key {number}" for number in range(SPLIT_AT - 1, 0, -1)]
     assert list(PartedTable((key, None) for key in keys)) == keys

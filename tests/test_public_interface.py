@@ -34,10 +34,12 @@ def test_every_method_that_can_be_intercepted_is_public():
 
 
 def test_the_keywords_of_settings_are_its_fields():
-    """Type checkers and editors read the keywords from `SettingKeywords`, a second list beside `Settings`."""
+    """Type checkers and editors read the keywords from `SettingKeywords`, which must list the same fields as
+    `Settings`.
+    """
     expected = get_type_hints(Settings)
     for item in dataclasses.fields(Settings):
-        if item.metadata.get("path"):  # any path is accepted, and kept as a str
+        if item.metadata.get("path"):  # any path is accepted, and stored as a str
             expected[item.name] = expected[item.name] | PathLike[str]
     assert get_type_hints(SettingKeywords) == expected
     assert set(get_type_hints(NodeKeywords)) == set(expected) - {"host", "port"}

@@ -1,6 +1,6 @@
 """A node whose disk refuses writes at its start, or takes long at its stop.
 
-The stop waits for the disk, but not for ever, and no other broker can use the directory until the disk has answered.
+The stop waits for the disk up to a time limit, and no other broker can use the directory until the disk has answered.
 """
 
 import re
@@ -15,7 +15,7 @@ from warren.store.data_dir import recovery_terms, vhost_dir
 
 @pytest.fixture
 def gate(monkeypatch):
-    """The last write of a stop waits until this event is set."""
+    """An event; the last write of a stop waits until it is set."""
     gate = threading.Event()
     write = vhost_dir.RecoveryTerms.put_all
     monkeypatch.setattr(vhost_dir.RecoveryTerms, "put_all", lambda *arguments: (gate.wait(60), write(*arguments)))
@@ -72,7 +72,7 @@ def test_a_first_start_on_a_full_disk_says_so_in_a_sentence(tmp_path, monkeypatc
     ("engine", "said"),
     [
         (journal.JournalEngine, "its journal cannot be opened"),
-        # Both stores are opened at once, and the first refusal is the one that is named.
+        # Both stores are opened at the same time, and the text names the first that is refused.
         (message_store.StoreEngine, "msg_store_(transient|persistent) cannot be opened"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_vhost_whose_disk_refuses_is_down_and_the_others_run(tmp_path, monkeyp
 
 
 def test_a_full_disk_is_no_damage(tmp_path, monkeypatch):
-    """The terms of a clean stop are kept if there is no room to open them."""
+    """The terms of a clean stop are kept if there is no room on the disk to open them."""
     recovery_terms.take_terms(str(tmp_path))
     terms = recovery_terms.RecoveryTerms(str(tmp_path))
     terms.put_all({7: {"segments": {}}})

@@ -1,8 +1,8 @@
 """`metered`: how much work each turn of a broker's processes does, counted instead of timed.
 
-The work of a turn is the number of calls of functions in it, Python's and C's. It is the same on every machine, and it
-grows with the number of queues, bindings or messages that a handler goes through one by one; what C does in one call,
-such as copying a list, counts 1, and is as quick.
+The work of a turn is the number of function calls in it, Python's and C's. It is the same on every machine, and grows
+with the number of queues, bindings or messages that a handler visits one by one. What C does in one call, such as
+copying a list, counts as 1, and takes little time.
 
     with metered() as turns, Broker() as broker:
         ...
@@ -48,7 +48,7 @@ class Turns:
 
 @contextmanager
 def metered() -> Iterator[Turns]:
-    """Count the work of all turns of the loops that start in this context."""
+    """Count the work of all turns of the event loops that start inside."""
     turns = Turns()
     plain_turn, plain_descriptor_turn = ActorBase.turn, ActorBase.descriptor_turn
 

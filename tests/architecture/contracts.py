@@ -22,7 +22,7 @@ from warren.runtime.process import EVENTS, Process
 
 
 def processes() -> list[type[Process]]:
-    """The process classes of `warren.actors` and `warren.cluster`."""
+    """All process classes of `warren.actors` and `warren.cluster`."""
     modules = [
         importlib.import_module(found.name)
         for room in (warren.actors, warren.cluster)
@@ -49,7 +49,7 @@ def differences(process: type[Process]) -> list[str]:
     }
     name = process.__name__
     if process.contract is Contract and process.__subclasses__():
-        return []  # no process of its own: its handlers are checked as those of the classes that derive from it
+        return []  # no process by itself: its handlers are checked with those of the classes that derive from it
     if process.contract is Contract and handlers:
         return [f"{name} receives messages and names no contract"]
     found = [

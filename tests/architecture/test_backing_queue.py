@@ -1,6 +1,6 @@
-"""The interface of backing queues has what the processes of queues call, and no more.
+"""The interface of backing queues has exactly the operations that the processes of queues call.
 
-Backing queues that wrap others pass on whatever the interface has, so a call in a method of its own name shows nothing.
+A backing queue that wraps another one passes on every operation, so a call in a method of the same name does not count.
 """
 
 import ast

@@ -22,7 +22,7 @@ PROCESSES = contracts.processes()
 
 
 def test_the_checker_finds_the_processes():
-    """A checker that finds no processes finds no differences either."""
+    """The checker finds all processes; one that found none would find no differences either."""
     assert {"Channel", "Connection", "Metadata", "NodeSupervisor", "Queue"} <= {
         process.__name__ for process in PROCESSES
     }
@@ -48,37 +48,40 @@ def test_every_message_has_a_sender_and_a_meaning(root):
     assert [row for row in rows if row.startswith("|  |") or row.endswith("|  |") or "TODO" in row] == []
 
 
-#: Messages to processes that may belong to another node, which only processes of the same node send.
+#: Messages to processes that may be on another node, which only processes of the same node send.
 WITHIN_A_NODE = {
-    # From whoever starts or ends the process.
+    # Sent by the process that starts or ends the queue.
     *(("ToQueue", name) for name in ("open", "recovered", "hold", "terminate")),
     *(("ToChannel", name) for name in ("input", "shut_down")),
     ("ToConnection", "close_if_on"),
-    # From Metadata of the node that is the queue's home.
+    # Sent by Metadata of the queue's home.
     ("ToQueue", "apply_settings"),
-    # From Metadata of the node of each replica.
+    # Sent by Metadata of the node of each replica.
     ("ToQueue", "group_changed"),
-    # From the supervisor of the same node.
+    # Sent by the supervisor of the same node.
     ("ToQueue", "dismiss"),
     ("ToQueue", "node_met"),
-    # From channels of the same node: an older node would not know it.
+    # Sent by channels of the same node, because an older node would not know it.
     ("ToQueue", "get_several"),
-    # From operations that run at the home of the queue; `look_up` asks for what the message index there has found.
+    # Sent by operations that run at the home of the queue; `look_up` asks for the messages that the index there has
+    # found.
     ("ToQueue", "look_up"),
     ("ToQueue", "browse"),
-    # From itself.
+    # Sent by the queue to itself.
     ("ToQueue", "serve_kept"),
 }
 
-#: What queues, channels and connections receive from others than those that have created them.
+#: The contracts of messages that queues, channels and connections receive from processes other than their creators.
 CONTRACTS = ("ToQueue", "ToDiskUser", "ToDeliverer", "ToChannel", "ToQueueUser", "ToConnection")
 
-#: Folders of `actors` whose processes send to others of their own node only.
+#: Folders of `actors` whose processes send only to processes of their own node.
 NEVER_ACROSS = {"disk", "resources"}
 
 
 def test_whatever_may_be_sent_to_another_node_is_listed(root):
-    """CL-12: a message to a queue, a channel or a connection crosses, or is known to stay within a node."""
+    """Each message to a queue, a channel or a connection can cross to another node, or is listed as one that never does
+    (CL-12).
+    """
     tables = loaded(root / "docs" / "tables.py")
     missing = [
         (contract.__name__, name)

@@ -1,11 +1,11 @@
-"""Who may import whom (docs/internals, the layout of the house), and what files may be called."""
+"""Which package may import which (docs/internals, the layout of the house), and how files may be called."""
 
 import ast
 from collections import defaultdict
 
 import pytest
 
-#: Names that once stood for two things or more, and were confused. Each may name one class or type alias.
+#: Names that once stood for several things and were confused. Each may name one class or type alias only.
 SINGLE_NAMES = {"Durability", "Folding", "Journal", "Lease", "Message", "Part", "ReadAhead", "Reader", "Reading"}
 
 #: Names of classes that two modules may define, each with the reason.
@@ -17,7 +17,7 @@ def test_nothing_imports_upward(layers, root):
 
 
 def test_the_checker_reads_the_whole_package(layers, root):
-    """A checker that finds no files finds no violations either."""
+    """The checker reads the whole package; one that found no files would find no violations either."""
     rooms = {layers.room_of(path, root) for path in layers.sources(root)}
     assert {"amqp", "store", "runtime", "actors", "cli", "broker", "settings"} <= rooms
     assert any(True for path in layers.sources(root) for _ in layers.imported_rooms(path, root))
@@ -83,7 +83,7 @@ def test_the_core_of_a_queue_holds_no_process(root):
 
 
 def test_files_are_named_after_what_they_are_about(layers, root):
-    """No utils, helpers, common: what two places use has a name of its own."""
+    """No file is called utils, helpers or common: code that two places use gets a name that says what it is about."""
     assert [
         str(path) for path in layers.sources(root) if layers.NAMELESS & {*path.relative_to(root).parts[:-1], path.stem}
     ] == []

@@ -1,4 +1,4 @@
-"""setup.cfg lists every folder of the package. A folder that the list lacks would be missing in the wheel."""
+"""setup.cfg lists every folder of the package, because a folder that it lacks would be missing in the wheel."""
 
 import configparser
 

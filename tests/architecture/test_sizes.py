@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-#: Folders with the code of others, and with what a build has copied.
+#: Folders with other people's code, and with copies that a build makes.
 NOT_OURS = {"build", "dist", "node_modules"}
 #: How many Python files a folder may list.
 FILES = 16
@@ -17,7 +17,7 @@ LARGER_FOLDERS = {
 }
 #: How many lines a file may have.
 LINES = 500
-#: The files of the broker that have more, each with the reason. A file leaves this list when it has been cut.
+#: The files of the broker that have more lines, each with the reason. A file leaves this list when it has been cut.
 LONGER_FILES = {
     "actors/channel/process.py": (
         "its parts own the state of publishing, consuming and so on; the state, the backlog and whether the "
@@ -47,7 +47,7 @@ LONGER_FILES = {
         "and acks stay whole, because each call costs there"
     ),
 }
-#: The files of tests that have more. Each is about one thing; none is added.
+#: The files of tests that have more lines. Each is about one thing, and none may be added.
 LONGER_TESTS = frozenset(
     """
     tests/actors/disk/test_journal.py
@@ -66,7 +66,7 @@ LONGER_TESTS = frozenset(
     tests/system_crash/churns.py
     """.split()
 )
-#: How many rings of imports there are. Imports that only the type checker reads count too. It may only fall.
+#: How many rings of imports there are; the number may only fall. Imports for the type checker alone count too.
 RINGS = 6
 
 
@@ -116,7 +116,7 @@ def test_no_ring_of_imports_goes_through_the_processes(rings):
 
 
 def test_contracts_import_no_process(root, layers):
-    """They import values, the context imports them, and the processes import both."""
+    """Contracts import values, the context imports contracts, and the processes import both."""
     found = {
         f"{path.relative_to(root)} imports {'.'.join(module)}"
         for folder, allowed in (("contracts", ()), ("context", ("contracts", "statistics")))

@@ -1,9 +1,9 @@
-"""The processes are typed: `Any` is rare in `actors/`, because the type checker finds nothing wrong where it stands."""
+"""The processes are typed: `Any` is rare in `actors/`, because the type checker finds no mistake where it is used."""
 
 import tokenize
 
-#: Uses of `Any` in `actors/`, imports among them, at most. What is only passed on is an `object`; a row of a listing is
-#: `InfoItems`.
+#: The most uses of `Any` in `actors/`, imports included. A value that is only passed on is an `object`; a row of a
+#: listing is `InfoItems`.
 USES = 80
 
 

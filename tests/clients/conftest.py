@@ -1,8 +1,8 @@
 """The broker that the client libraries connect to.
 
-Each module gets an embedded broker of its own on a free port. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F`
-the same tests run against that broker instead. A run against RabbitMQ (the oracle) shows whether a test expects
-anything that AMQP clients may not expect.
+Each module gets an embedded broker on a free port. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the same
+tests run against that broker instead. Run against RabbitMQ, they show whether a test expects anything that AMQP clients
+may not expect.
 """
 
 import itertools

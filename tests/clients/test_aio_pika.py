@@ -123,7 +123,7 @@ async def test_delayed_retry_by_dead_lettering(connection, name):
 
 
 class Relay:
-    """A TCP relay to the broker that can cut its connections without a close on either side, as a network does."""
+    """A TCP relay to the broker that can cut its connections without closing them on either side, as a network does."""
 
     def __init__(self, host, port):
         self.target = (host, port)
@@ -178,7 +178,7 @@ async def test_a_robust_connection_comes_back(broker_address, name):
 
 
 async def test_two_consumers_of_a_stream(connection, name):
-    """Each reads the whole stream, from the offset that it asks for."""
+    """Each of two consumers reads the whole stream, from the offset that it asks for."""
     channel = await connection.channel()
     await channel.set_qos(prefetch_count=5)
     queue = await channel.declare_queue(name, durable=True, arguments={"x-queue-type": "stream"})

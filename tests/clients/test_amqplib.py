@@ -1,4 +1,4 @@
-"""node's amqplib. `make` installs its packages beside conversation.js with `npm ci`."""
+"""node's client library amqplib. `make` installs its packages beside conversation.js with `npm ci`."""
 
 import json
 import shutil

@@ -1,5 +1,5 @@
-"""The benchmarks of client libraries and of operations, for a moment: they measure, print their tables and delete their
-queues.
+"""The benchmarks of client libraries and of operations run for a moment: they measure, print their tables and delete
+their queues.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ from warren.bench.operations import OPERATIONS
 def test_pika_is_measured_and_its_queue_deleted(broker_address, broker_url, tmp_path):
     host, port = broker_address
     command = [sys.executable, "-m", "warren.bench.clients", f"here={host}:{port}", "--only", "pika"]
-    # In a folder of its own, because the repository's folder `amqp` would hide the client library of that name.
+    # In a folder without the clone, because the clone's folder `amqp` would hide the client library of that name.
     ran = subprocess.run([*command, "--seconds", "0.2"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     rows = [line for line in ran.stdout.splitlines() if line.startswith("pika: ")]

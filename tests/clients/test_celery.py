@@ -1,4 +1,4 @@
-"""A Celery worker in a process of its own: groups, chains, retries and ETA over rpc://, and chords.
+"""A Celery worker in a child process: groups, chains, retries and ETA over rpc://, and chords.
 
 Celery's rpc:// backend does not support chords with any broker, so the chord tests keep their results in files. The
 chord's own messages, and the retried task that polls it, still travel through the broker.

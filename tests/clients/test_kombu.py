@@ -50,7 +50,9 @@ def test_compressed_payloads_through_a_topic_exchange(connection, name):
 
 
 def test_global_prefetch_is_refused_to_none(connection, name):
-    """kombu chooses the basic.qos flag by product and version; prefetch 2 then allows two unacknowledged messages."""
+    """kombu chooses the flag of basic.qos by the broker's product and version; a prefetch of 2 then allows two
+    unacknowledged messages.
+    """
     queue = kombu.Queue(name, durable=False, auto_delete=True)
     in_hand = []
     consumer = connection.Consumer(queue, callbacks=[lambda _body, message: in_hand.append(message)], prefetch_count=2)

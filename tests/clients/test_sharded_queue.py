@@ -1,5 +1,5 @@
-"""Client libraries use a sharded queue as any other queue. A broker that has none ignores the arguments, and the same
-tests pass against its ordinary queue.
+"""Client libraries use a sharded queue as any other queue. A broker without sharded queues ignores the arguments, and
+the same tests pass against its ordinary queue.
 """
 
 import asyncio

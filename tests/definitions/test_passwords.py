@@ -1,4 +1,4 @@
-"""Password hashes: those of RabbitMQ 3.10.8 verify as they are."""
+"""Password hashes: those of RabbitMQ 3.10.8 can be used unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warren.definitions.passwords import SHA256, check_hash, hashed, is_password
 
 
 def test_the_hash_of_the_documentation_of_rabbitmq():
-    """CM-90: RabbitMQ's documentation computes this hash: password test12, salt 908D C60A."""
+    """The hash that RabbitMQ's documentation computes verifies (CM-90): password test12, salt 908D C60A."""
     stored = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
     assert hashed("test12", bytes.fromhex("908DC60A")) == stored
     assert is_password("test12", stored, SHA256)
@@ -22,7 +22,7 @@ def test_the_hash_of_the_documentation_of_rabbitmq():
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512", "md5"])
 def test_each_algorithm_verifies_its_own_hashes(algorithm):
-    """CM-90."""
+    """Each algorithm verifies the hashes that it makes, and no other password (CM-90)."""
     name = f"rabbit_password_hashing_{algorithm}"
     stored = base64.b64encode(b"salt" + hashlib.new(algorithm, b"saltp\xc3\xa4ss").digest()).decode()
     check_hash(stored, name)
@@ -48,7 +48,7 @@ def test_a_hash_that_no_password_has_is_refused_without_showing_it(stored, algor
     [("", 0, ""), ("guest", 5, ""), ("päss", 4, ""), ("abc1", 0, "[0-9]"), ("abc1", 4, "^[a-z]+[0-9]$")],
 )
 def test_a_password_that_the_validators_accept(password, min_length, pattern):
-    """AB-167: the length counts characters, not bytes."""
+    """Validators accept a password by its length in characters, not bytes, and by a pattern (AB-167)."""
     check_password(password, min_length, pattern)
 
 
@@ -66,7 +66,9 @@ def test_a_password_that_the_validators_accept(password, min_length, pattern):
     ],
 )
 def test_a_password_that_a_validator_refuses_is_not_in_its_text(caplog, password, min_length, pattern, text):
-    """AB-167, with RabbitMQ's texts; nor is the password in the log, whatever the expression does."""
+    """A refused password is not in the error, which has RabbitMQ's text, nor in the log, whatever the pattern does
+    (AB-167).
+    """
     with pytest.raises(DefinitionError) as refusal:
         check_password(password, min_length, pattern)
     assert refusal.value.text.startswith(text) and password not in refusal.value.text + caplog.text

@@ -1,4 +1,4 @@
-"""Regular expressions of operators: what they match, and that none takes long."""
+"""Regular expressions of operators: what they match, and that no search takes long."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def test_a_pattern_is_searched_in_the_bytes_of_the_name(pattern, name, is_found)
 
 @pytest.mark.parametrize(("text", "is_found"), [("x" * 254 + "y", True), ("x" * 254 + "b", False)])
 def test_what_a_search_finds_does_not_depend_on_the_clock(monkeypatch, text, is_found):
-    """CL-27: a node that is busy must not find that a policy does not match while the others find that it does."""
+    """Whether a search finds a match does not depend on its time, because a busy node must not find that a policy does
+    not match while the others find that it does (CL-27).
+    """
     assert patterns.matches("^(x+x*)+y$", text) is is_found
     monkeypatch.setattr(patterns, "SEARCH_SECONDS", 1e-9)
     assert patterns.matches("^(x+x*)+y$", text) is is_found
@@ -52,5 +54,5 @@ def test_a_pattern_that_cannot_be_compiled_is_refused_when_it_is_set(pattern):
 
 
 def test_a_pattern_that_is_spoiled_later_matches_nothing():
-    """The variables of a topic permission are replaced by names, which may be no regular expressions."""
+    """A topic permission whose variables become names that are no regular expressions matches nothing."""
     assert not patterns.matches("^(", "a")

@@ -54,7 +54,7 @@ REFUSED = [
 ]
 
 
-#: Keys that RabbitMQ does not have.
+#: The same for keys that RabbitMQ does not have.
 OWN_REFUSED = [
     ('{"deduplicate":0}', "0 is not a valid deduplication window; should be from 1 to 10000000 messages"),
     ('{"deduplicate":10000001}', "10000001 is not a valid deduplication window; should be from 1 to 10000000 messages"),
@@ -102,7 +102,7 @@ def test_values_of_own_keys_are_checked(definition, text):
 
 @pytest.mark.parametrize(("definition", "text"), REFUSED)
 def test_what_rabbitmq_refuses_is_refused_with_its_text(definition, text):
-    """CM-126, CM-127."""
+    """Definitions that RabbitMQ refuses are refused with its text (CM-126, CM-127)."""
     with pytest.raises(DefinitionError) as refusal:
         checked(definition)
     assert refusal.value.text == f"Validation failed\n\n{text}\n"
@@ -116,7 +116,7 @@ def test_what_is_no_object_of_good_values_is_refused(definition):
 
 
 def test_other_refusals():
-    """CM-126, CM-127."""
+    """A wrong apply-to, a wrong pattern, and a key not meant for operator policies are refused (CM-126, CM-127)."""
     with pytest.raises(
         DefinitionError, match="apply-to 'classic_queues' unrecognised; should be 'queues', 'exchanges'"
     ):
@@ -134,7 +134,9 @@ def policy(name, definition, priority=0, pattern="", apply_to="all", is_operator
 
 
 def test_the_highest_priority_applies_and_of_equal_ones_the_first_name():
-    """CM-128, CM-429."""
+    """Of the policies that match, the one with the highest priority applies, and of equal priorities the first by name
+    (CM-128, CM-429).
+    """
     policies = VhostPolicies(
         [
             policy("low", '{"max-length":1}', 1),
@@ -157,7 +159,7 @@ def test_a_definition_with_a_key_that_the_type_does_not_know_applies_to_no_such_
 
 
 def test_an_operator_policy_applies_to_queues_beside_a_policy():
-    """CM-127, CM-128."""
+    """An operator policy applies to a queue together with an ordinary policy (CM-127, CM-128)."""
     policies = VhostPolicies(
         [
             policy("own", '{"max-length":10,"message-ttl":5,"overflow":"drop-head"}', apply_to="queues"),
@@ -176,7 +178,7 @@ DEFINITIONS = st.dictionaries(st.sampled_from("abc"), VALUES)
 
 @given(DEFINITIONS, DEFINITIONS)
 def test_the_merge_has_all_keys_the_smaller_numbers_and_the_operators_booleans(own, operator):
-    """CM-127."""
+    """Merged policies have all keys of both, the smaller number of each, and the operator's booleans (CM-127)."""
     found = merged(own, operator)
     assert found.keys() == own.keys() | operator.keys()
     for key, value in found.items():
@@ -189,7 +191,9 @@ def test_the_merge_has_all_keys_the_smaller_numbers_and_the_operators_booleans(o
 
 
 def test_nothing_is_kept_for_virtual_hosts_without_policies():
-    """Virtual hosts come and go, and each is asked for when a queue is declared in it."""
+    """Nothing is kept for virtual hosts without policies, because each is asked for when a queue is declared in it, and
+    they come and go.
+    """
     definitions = Definitions()
     policy = Policy("here", "all", ".*", "{}")
     definitions.put(policy)
@@ -212,13 +216,15 @@ def test_nothing_is_kept_for_virtual_hosts_without_policies():
     ],
 )
 def test_the_slower_rate_counts_with_its_period(own, operator, rate, period):
-    """QP-101: an ordinary policy cannot make the operator's rate faster by another period."""
+    """Of two rates the slower one counts, with its period, so that an ordinary policy cannot exceed the operator's rate
+    by another period (QP-101).
+    """
     found = merged(own, operator)
     assert (found["pace-rate"], found["pace-period-ms"]) == (rate, period)
 
 
 def test_the_cost_comes_with_the_rate():
-    """QP-101: 10 messages a second and 20 KiB a second are not added up."""
+    """The cost goes with the rate that counts: 10 messages a second and 20 KiB a second are not mixed (QP-101)."""
     by_size, by_count = {"pace-rate": 20, "pace-cost": "kib"}, {"pace-rate": 10}
     assert merged(by_size, by_count)["pace-cost"] == "message"
     assert merged(by_count, by_size)["pace-cost"] == "message"
@@ -227,7 +233,9 @@ def test_the_cost_comes_with_the_rate():
 
 
 def test_the_scope_is_that_of_the_operator():
-    """QP-101: otherwise an ordinary policy could give each consumer what the operator allows the queue."""
+    """The operator's scope counts, because otherwise an ordinary policy could give each consumer the rate that the
+    operator allows the queue (QP-101).
+    """
     each = {"pace-rate": 5, "pace-scope": "consumer"}
     assert merged(each, {"pace-rate": 10})["pace-scope"] == "queue"
     assert merged(each, {"pace-rate": 10, "pace-scope": "group"})["pace-scope"] == "group"

@@ -1,4 +1,4 @@
-"""A search of regular expressions without backtracking finds what backtracking searches find."""
+"""A search without backtracking finds the same matches as Python's backtracking search."""
 
 from __future__ import annotations
 

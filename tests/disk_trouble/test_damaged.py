@@ -7,7 +7,7 @@ import pytest
 from warren.tests.behaviour.wire import Client
 from warren.tests.torture.broker import TorturedBroker
 
-#: Messages. A block of a segment has up to 512 and is lost as a whole.
+#: How many messages there are. A block of a segment has up to 512, and is lost as a whole.
 COUNT = 1500
 
 
@@ -38,7 +38,8 @@ def publish(broker, size):
     client.abort()
 
 
-# The damaged file, the size of the messages, and whether the broker stops cleanly, which writes messages to a segment.
+# The damaged file, the size of the messages, and whether the broker stops cleanly, at which it writes messages to
+# segments.
 @pytest.mark.parametrize(
     ("pattern", "size", "is_clean"),
     [

@@ -22,14 +22,14 @@ SIZE = 24 * MIB
 BODY = 20_000
 BLOCKABLE = {**CAPABILITIES, "connection.blocked": True}
 
-#: Python code that switches the disk monitor off, so that the file system really fills up.
+#: Python code that switches the disk monitor off, so that the file system does fill up.
 WATCHES_NO_DISK = """
 from functools import partial
 Settings = partial(Settings, disk_free_limit=0)
 """
 
 
-#: Python code that sets a limit for the free space, and has the disk monitor look again soon where it is below.
+#: Python code that sets a limit for the free space, and has the disk monitor measure often below it.
 LOOKS_OFTEN = """
 from functools import partial
 from warren.actors.resources import disk_monitor
@@ -38,15 +38,15 @@ disk_monitor.MAX_INTERVAL = 200
 """
 
 
-#: Python code that lets the broker keep no reserve for a start on a full disk.
+#: Python code by which the broker keeps no reserve for a start on a full disk.
 HAS_NO_RESERVE = """
 from dataclasses import replace
 limits = replace(limits, reserve=0)
 """
 
 
-#: Python code that makes files small enough for the small disk: the message store frees whole files only, and a
-#: reserve is made where twice as much is free.
+#: Python code that makes files small enough for the small disk: the message store frees only whole files, and the
+#: reserve is made only where twice as much is free.
 HAS_SMALL_FILES = """
 from dataclasses import replace
 limits = replace(limits, store=1 << 20, reserve=4 << 20)
@@ -94,7 +94,7 @@ class Publisher:
         self.channel.publish(f"{self.sent} ".ljust(self.body, "d"), self.queue, delivery_mode=2)
 
     def take(self):
-        """Take in the confirms that have arrived."""
+        """Note the confirms that have arrived."""
         self.client.receive(0)
         for event in self.client.events[self.channel.number]:
             assert isinstance(event.method, m.BasicAck), event
@@ -149,7 +149,9 @@ def test_publishing_continues_when_a_full_disk_has_space_again(broker, small_dis
 @pytest.mark.parametrize("end", ["kill -9", "SIGTERM"])
 @pytest.mark.parametrize("body", [BODY, 3000], ids=["in the message store", "in the journal"])
 def test_a_start_on_a_disk_full_of_messages_lets_consumers_make_room(small_disk, tmp_path, end, body):
-    """The start uses the reserve, which is made again when there is room. No confirmed message is lost."""
+    """On a disk that is full of messages the broker starts by means of the reserve, which is made again when consumers
+    have made room. No confirmed message is lost.
+    """
     reserve = small_disk / "data" / "reserve"
     fault = WATCHES_NO_DISK + HAS_SMALL_FILES
     with TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=fault) as broker:
@@ -174,7 +176,7 @@ def test_a_start_on_a_disk_full_of_messages_lets_consumers_make_room(small_disk,
 
 
 def leave_full(broker, client, publisher, small_disk, end):
-    """End the broker, and fill what it has given back meanwhile."""
+    """End the broker, and fill the space that it gave back meanwhile."""
     if end == "SIGTERM":
         broker.terminate()
     else:
@@ -191,7 +193,9 @@ def leave_full(broker, client, publisher, small_disk, end):
 
 @pytest.mark.parametrize("end", ["kill -9", "SIGTERM"])
 def test_a_broker_without_a_reserve_does_not_start_on_a_full_disk(small_disk, tmp_path, end):
-    """A start must write a little. The log has the reason and the way out; with free space, no message is lost."""
+    """Without a reserve the broker does not start on a full disk, because a start must write a little. The log has the
+    reason and the way out; with free space, no message is lost.
+    """
     fault = WATCHES_NO_DISK + HAS_NO_RESERVE
     with TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=fault) as broker:
         ballast = small_disk / "ballast"
@@ -200,10 +204,10 @@ def test_a_broker_without_a_reserve_does_not_start_on_a_full_disk(small_disk, tm
         publisher = Publisher(client, "q")
         publisher.fill()
         leave_full(broker, client, publisher, small_disk, end)
-        with suppress(BrokerFailed, Refused):  # the node fails to start, or only the virtual host
+        with suppress(BrokerFailed, Refused):  # the start of the node fails, or only that of the virtual host
             started(broker).abort()
         log = broker.log.read_text()
-        # The text is that of the node or of a virtual host.
+        # The text comes from the node or from a virtual host.
         assert "No space left on device" in log and "Free space on that" in log
         if broker.is_running:
             broker.kill()
@@ -219,7 +223,7 @@ def test_a_broker_without_a_reserve_does_not_start_on_a_full_disk(small_disk, tm
 
 
 def test_the_disk_free_limit_blocks_publishers_before_the_disk_is_full(small_disk, tmp_path):
-    """The disk monitor blocks publishers below the limit and unblocks them above it."""
+    """The disk monitor blocks publishers below the limit, before the disk is full, and unblocks them above it."""
     filler = small_disk / "filler"
     with TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=LOOKS_OFTEN) as broker:
         client = started(broker)
@@ -234,7 +238,9 @@ def test_the_disk_free_limit_blocks_publishers_before_the_disk_is_full(small_dis
 
 
 def test_a_read_only_file_system_is_refused(broker, small_disk):
-    """The error names the directory, the reason and the way out. Once it is writable, the message is there."""
+    """A start on a read-only file system is refused with the directory, the reason and the way out. Once the file
+    system is writable, the message is there.
+    """
     client = started(broker)
     publisher = Publisher(client, "q")
     publisher.publish()

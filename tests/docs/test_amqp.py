@@ -1,4 +1,4 @@
-"""docs/amqp.md: its programs print what it says, and its table of consumer arguments is complete."""
+"""docs/amqp.md: its programs print the output that it shows, and its table of consumer arguments is complete."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ def test_a_program_prints_what_the_page_says(program):
     assert promised
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, cwd="/")
     assert result.returncode == 0, result.stderr
-    # pika prints a 64-bit integer with an L behind it.
+    # pika prints a 64-bit integer with an L after it.
     assert [re.sub(r"(\d)L\b", r"\1", line) for line in result.stdout.splitlines()] == promised
 
 

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs" / "spec"
-#: The documents whose sections may be cited, by the name that a citation uses.
+#: The documents whose sections may be cited, by their name in citations.
 DOCUMENTS = {
     **{path.stem: path for path in sorted(SPEC.glob("*.md"))},
     "design": ROOT / "docs" / "internals" / "design.md",
@@ -25,7 +25,7 @@ CITED_SECTION = re.compile(r"(?:(RFC \d+|\S+) )?(?:[Ss]ections?|§) ?(\d+(?:\.\d
 
 
 def sources():
-    """Files that may cite: code, tests, documents, scenarios."""
+    """All files that may cite: code, tests, documents, scenarios."""
     for path in sorted(ROOT.rglob("*")):
         if path.suffix in SUFFIXES and path.is_file() and not SKIPPED.intersection(path.relative_to(ROOT).parts):
             yield path

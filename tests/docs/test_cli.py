@@ -17,7 +17,7 @@ LINES = [
 
 
 def test_every_command_line_of_the_page_runs(tmp_path, monkeypatch):
-    """The broker takes a free port instead of 5672, which another one may have."""
+    """Every command line of the page runs. The broker takes a free port, because 5672 may be taken."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "WARREN_DATA_DIR", "WARREN_NODENAME"):
@@ -38,7 +38,7 @@ def test_every_command_line_of_the_page_runs(tmp_path, monkeypatch):
 
 
 def test_exit_codes_are_documented():
-    """Every exit code that a command can end with has a row."""
+    """Every exit code with which a command may end has a row in the page's table."""
     codes = {value for name, value in vars(failure).items() if name.startswith("EX_")}
     table = PAGE.partition("| exit code |")[2].partition("\n\n")[0]
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == codes | {0, 130}

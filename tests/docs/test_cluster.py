@@ -11,14 +11,14 @@ from warren.tests.cluster_system.link_proxy import free_ports
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cluster.md").read_text()
 WARREN = Path(sys.executable).with_name("warren")
 
-#: The files by the name that stands before them, and the lines of the commands.
+#: The files that the page shows, by the name before each.
 FILES = dict(re.findall(r"`([\w.]+\.toml)`[^\n]*:\n\n```toml\n(.*?)```", PAGE, re.DOTALL))
 LINES = [
     line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines() if line.strip()
 ]
 
 
-#: A process that ends the nodes in the background when this one has ended, even if it was killed: the pipe to its
+#: A process that ends the nodes in the background when the test has ended, even if the test was killed: the pipe to its
 #: standard input is closed then.
 WATCHER = """
 import json, os, pathlib, signal, sys
@@ -32,7 +32,7 @@ for path in pathlib.Path(sys.argv[1]).glob("*/control/node.json"):
 
 
 def test_every_command_line_of_the_page_runs(tmp_path, monkeypatch):
-    """The nodes take free ports instead of those of the page, which others may have."""
+    """Every command line of the page runs. The nodes take free ports, because those of the page may be taken."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "WARREN_DATA_DIR", "WARREN_NODENAME", "WARREN_COOKIE"):
@@ -44,7 +44,7 @@ def test_every_command_line_of_the_page_runs(tmp_path, monkeypatch):
     assert len(ports) == 6
     for name in names:
         text = re.sub(r"\b\d{4,5}\b", lambda found: ports[found[0]], FILES[name])
-        # A node that stands still for a moment, because the machine does, must not count as lost.
+        # A node that stands still for a moment, because the machine is busy, must not count as lost.
         (tmp_path / name).write_text(f"net_ticktime = 20.0\n{text}")
 
     def run(line):
@@ -65,7 +65,7 @@ def test_every_command_line_of_the_page_runs(tmp_path, monkeypatch):
 
 
 def test_the_file_for_three_machines_is_one(tmp_path):
-    """Its settings exist and have these values."""
+    """The file for three machines is accepted, and its settings have the values that the page gives."""
     path = tmp_path / "node.toml"
     path.write_text(FILES["node.toml"])
     settings = Settings.from_toml(path)

@@ -2,8 +2,7 @@
 
 There are three kinds: lines of `sh` and `console` blocks, command lines inside a sentence, and the usage of each
 command in the table of docs/cli.md, whose arguments get values here. The README and the first session of docs/cli.md
-are sessions of their own, whose tests follow them in order. What cannot run here is in `ELSEWHERE`, with the place that
-runs it.
+are sessions, which tests of their own follow in order. `ELSEWHERE` names the test of each command that cannot run here.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ CLI_PAGE = PAGES["cli.md"]
 
 BLOCK = re.compile(r"^```(sh|console|)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
-#: Pages whose blocks are followed in order by a test of their own.
+#: Pages whose blocks a test of their own follows in order.
 SESSIONS = {"README.md": "tests/docs/test_readme.py", "cli.md": "tests/docs/test_cli.py"}
 
-#: Commands that do not ask the broker of these tests, and the test that runs them.
+#: Commands that need more than the broker of these tests, each with the test that runs it.
 ELSEWHERE = {
     "start": "tests/cli/programs/test_start.py",
     "stop": "tests/cli/test_node_commands.py, because a command does not stop the broker of another program",
@@ -41,7 +40,7 @@ ELSEWHERE = {
     "pipeline": "tests/spark/test_in_spark.py, because its commands need Spark",
 }
 
-#: A section of commands that need other nodes; tests of the cluster run them.
+#: A section of commands that need other nodes, which the tests of the cluster run.
 CLUSTER = "Cluster"
 
 #: Other numbers for command lines that would take long.
@@ -54,7 +53,8 @@ SHORTER = {
     "-C 20000": "-C 200",
 }
 
-#: Values of the arguments in the table of docs/cli.md. A command has its own where the common ones do not fit.
+#: Values for the arguments in the table of docs/cli.md. A command has values of its own where the common ones do not
+#: fit.
 VALUES = {
     "feature_flag": "all",
     "username": "ann",
@@ -93,7 +93,7 @@ OWN_VALUES = {
     "reclaim_quorum_memory": {"queue": "QUEUE"},
     "decode_message_id": {"message_id": "C0A8000A00002A9F00000000075BCD15"},
 }
-#: Options without which a command cannot run, or would not end.
+#: Options without which a command cannot run or would not end.
 NEEDED_OPTIONS = {
     "query_message": ["--queue", "orders", "--key", "order-4711"],
     "consume_event_stream": ["--duration", "0"],
@@ -101,8 +101,8 @@ NEEDED_OPTIONS = {
     "observer": ["--interval", "0.1"],
     "runtime_thread_stats": ["--sample-interval", "0.01"],
 }
-#: Commands that a lone broker inside another program and without TLS refuses, with their exit code and a part of the
-#: reason. tests/cluster_system runs those of mirrored queues.
+#: Commands that a single embedded broker without TLS refuses, with their exit code and a part of the reason.
+#: tests/cluster_system runs those of mirrored queues.
 REFUSED = {
     "cancel_sync_queue": (69, "not_mirrored"),
     "promote": (69, "not_mirrored"),
@@ -127,7 +127,7 @@ def blocks_of(page):
 
 
 def in_sentences(page):
-    """The command lines inside sentences that have more than the name of a command, which may go over a line's end."""
+    """The command lines inside sentences that are more than a command's name; they may go over the end of a line."""
     text = BLOCK.sub("", PAGES[page])
     if page == "cli.md":
         text = text.partition("## Commands")[0]
@@ -189,7 +189,7 @@ def test_there_are_command_lines():
 
 @pytest.mark.parametrize(("page", "line"), [*IN_BLOCKS, *IN_SENTENCES])
 def test_a_command_line_of_a_page_runs(broker, folder, page, line):
-    """In a shell of its own. A load test and `warren start` get the port of a broker, or a free one."""
+    """The command line runs in a shell. A load test and `warren start` get the port of a broker, or a free one."""
     declare_queues(broker)
     broker.publish(b"", "orders", headers={"x-keys": "order-4711 shop-9"}, message_id="m-17")
     (folder / "aliases").write_text("qs = list_queues name messages consumers state\n")
@@ -220,7 +220,9 @@ def declare_queues(broker):
 
 
 def background(line, folder):
-    """The same start in the background, with a configuration file if the line names none, and that broker's end."""
+    """The line started in the background, with a configuration file if it names none, followed by the stop of that
+    broker.
+    """
     line = line.replace(" --background", "")
     if line.endswith("--config"):
         (folder / "warren.toml").write_text('log_level = "warning"\n')
@@ -234,7 +236,7 @@ def background(line, folder):
 
 @pytest.mark.parametrize(("command", "arguments"), [(one, rest) for one, rest in USAGES if runs_alone(one)])
 def test_the_usage_of_a_command_runs(broker, folder, run, command, arguments):
-    """With a value for each argument, without the options that it can do without."""
+    """The command runs with a value for each argument, and without options that it does not need."""
     prepare(broker, run)
     words = [value_of(command, name, broker) for name in re.findall(r"<([\w-]+)>", arguments) if name != "column"]
     code, err = run([command, *words, *NEEDED_OPTIONS.get(command, [])])
@@ -244,7 +246,7 @@ def test_the_usage_of_a_command_runs(broker, folder, run, command, arguments):
 
 
 def prepare(broker, run):
-    """What the commands show, change and remove: one of each kind."""
+    """Create one of each thing that the commands show, change and remove."""
     for user in ("ann", "bob"):
         if run(["add_user", user, "secret-of-ann"])[0]:
             assert run(["change_password", user, "secret-of-ann"]) == (0, "")
@@ -267,14 +269,14 @@ def prepare(broker, run):
 def value_of(command, argument, broker):
     if argument == "port":
         return str(broker.port)
-    if argument == "pidfile":  # the node is in this process
+    if argument == "pidfile":  # the node is this process
         Path("warren.pid").write_text(str(os.getpid()))
         return "warren.pid"
     return {**VALUES, **OWN_VALUES.get(command, {})}[argument]
 
 
 def test_every_usage_line_names_its_arguments_as_the_command_does():
-    """This makes sure that the values above are for the arguments that the command takes."""
+    """The arguments in the table's usage lines are those that each command takes, so the values above fit them."""
     commands = {name: rest for name, rest in USAGES}
     on_other_pages = {"start", "simulate", "perf-test", "pipeline"}
     assert {name for name in ELSEWHERE if " " not in name} <= commands.keys() | on_other_pages

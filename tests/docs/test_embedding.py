@@ -1,4 +1,4 @@
-"""docs/embedding.md: its programs print what it says, and it describes every method of `Broker`."""
+"""docs/embedding.md: its programs print the output that it shows, and it describes every method of `Broker`."""
 
 import re
 import subprocess

@@ -8,17 +8,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "internals" / "glossary.md"
 ENTRY = re.compile(r"^- \*\*(.+?)\*\*: (.*?)(?=^- \*\*|^#|\Z)", re.MULTILINE | re.DOTALL)
-#: Folders that are not the package's own code.
+#: Folders without the package's own code.
 SKIPPED = {"tests", "docs", "build", "dist"}
 
-#: A word that has been replaced, as a regular expression, the word to write, and where the old word is right.
+#: Each word that has been replaced, as a regular expression, the word to write instead, and where the old word is
+#: right.
 REPLACED = [
     ("fold|folds|folded|folding|unfolded", "flush", {"store/queue/backing_queue.py"}),  # RabbitMQ's name of a call
-    ("octets?", "byte", {"amqp/"}),  # the wire's own word
+    ("octets?", "byte", {"amqp/"}),  # the AMQP protocol's own word
     ("portions?", "batch", set()),
     ("looking", "peek", set()),
-    # A node's lease to act as part of its cluster, a query's on its queues, and the slots that a queue leases from its
-    # pace group.
+    # The three kinds of leases that the glossary allows: a node's, a query's, and that of slots.
     (
         "leases?",
         "queue expiry",
@@ -87,12 +87,14 @@ def entries():
 
 
 def words_apart(text):
-    """The text with a space between the words of `FlushJob`."""
+    """The text with a space between the words of names such as `FlushJob`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
 
 
 def words_found(expression, apart):
-    """The words in prose and as parts of identifiers: `flush` in "a flush", `take_flush` and `FlushJob`."""
+    """The words that the expression finds in prose and in identifiers: `flush` in "a flush", `take_flush` and
+    `FlushJob`.
+    """
     return re.findall(rf"(?<![a-z])(?:{expression})(?![a-z])", apart, re.IGNORECASE)
 
 
@@ -105,7 +107,7 @@ def test_each_term_is_one_sentence_that_names_a_module(entries):
     wrong = []
     for term, text in entries:
         modules = re.findall(r"\(`([\w/]+\.py)`\)\.$", text)
-        # The module at the end is part of the one sentence, and a sentence ends nowhere else.
+        # The explanation is one sentence, at whose end the module stands.
         if len(modules) != 1 or not (ROOT / modules[0]).is_file() or re.search(r"\. [A-Z]", text):
             wrong.append(term)
     assert wrong == []

@@ -40,7 +40,7 @@ def test_programs_import_public_modules_only(page):
 
 
 def test_generated_tables_are_up_to_date():
-    """`make docs` writes them."""
+    """The generated tables are up to date; `make docs` writes them."""
     tables = runpy.run_path(str(ROOT / "docs" / "tables.py"))
     for name, heading, lines in tables["TABLES"]:
         text = (ROOT / "docs" / name).read_text()
@@ -49,7 +49,7 @@ def test_generated_tables_are_up_to_date():
 
 @parametrize_pages
 def test_no_requirement_ids(page):
-    """Their readers are users, who do not have the specification at hand."""
+    """The pages cite no requirements, because their readers do not have the specification at hand."""
     assert re.findall(r"\b(?:AB|FC|QS|GM|CM|CL|QP|SP|[CDW])-\d+", page.read_text()) == []
 
 
@@ -57,7 +57,7 @@ def test_no_requirement_ids(page):
     "page", [PAGES[0], *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_lines_have_at_most_120_columns(page):
-    """Except rows of tables, and code."""
+    """Lines have at most 120 columns, except rows of tables and code."""
     long, is_code = [], False
     for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
         is_fence = line.lstrip().startswith("```")
@@ -67,7 +67,7 @@ def test_lines_have_at_most_120_columns(page):
     assert long == []
 
 
-#: The pages that describe the code as it is; design.md also describes what is not built yet.
+#: The pages that describe the code as it is. design.md also describes what is not built yet, so it is not among them.
 CODE_PAGES = [
     ROOT / "docs" / "internals" / f"{name}.md" for name in ("architecture", "glossary", "simulation", "store")
 ]
@@ -75,7 +75,9 @@ CODE_PAGES = [
 
 @pytest.mark.parametrize("page", CODE_PAGES, ids=lambda page: page.name)
 def test_names_of_code_exist(page):
-    """A class, or a function with an underscore in its name, that a page names in `code` is still called so."""
+    """Every class, and every function with an underscore in its name, that a page names in `code` exists under that
+    name.
+    """
     code = "\n".join(
         path.read_text("utf-8")
         for path in ROOT.rglob("*.py")

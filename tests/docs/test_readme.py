@@ -1,9 +1,9 @@
-"""The README's blocks, followed as by a newcomer: in order, in a folder that contains nothing but the clone.
+"""The README's blocks, followed as a newcomer does: in order, in a folder with nothing but the clone.
 
-A `python` or `toml` block is the file whose name, such as `first.py`, stands in the paragraph before it; an `sh` block
-is run. The comment beside a `print` is its expected output. All ports are free ones instead of those of the page.
-`warren start` runs in the background, as the process that the page calls 12345; 12346 is the first node of the cluster.
-`~` is a folder of the test.
+A `python` or `toml` block is the file whose name, such as `first.py`, is in the paragraph before it; an `sh` block is
+run. The comment beside a `print` is its expected output. All ports are free ones instead of those of the page. `warren
+start` runs in the background, as the process that the page calls 12345; 12346 is the first node of the cluster. `~` is
+a folder of the test.
 """
 
 import json
@@ -24,7 +24,7 @@ from warren.tests.cluster_system.link_proxy import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-#: The section about Spark has a test of its own (tests/spark), because its packages take long to install.
+#: The section about Spark has its test in tests/spark, because its packages take long to install.
 _BEFORE, _, _SPARK = README.partition("\n## Five minutes with Spark\n")
 README = _BEFORE + "\n## " + _SPARK.partition("\n## ")[2]
 
@@ -51,7 +51,7 @@ def expected_output(code):
 
 
 class Newcomer:
-    """A shell in a folder that contains nothing but the clone."""
+    """A shell in a folder with nothing but the clone."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -62,7 +62,7 @@ class Newcomer:
         names = ("PYTHON", "VIRTUAL_ENV", "PIP_")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(names)} | {
             "C_FORCE_ROOT": "1",
-            # pip would compile all that it installs, of which little is imported.
+            # pip would compile everything that it installs, of which little is imported.
             "PIP_COMPILE": "no",
         }
         # pip keeps the cache and the index settings of the user who runs the tests.
@@ -111,7 +111,7 @@ class Newcomer:
         return result.stdout
 
     def make_environment(self):
-        """An environment with the pip of the tests, because to install and compile another one takes seconds."""
+        """Make an environment with the pip of the tests, because installing and compiling another one takes seconds."""
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", "env"], cwd=self.folder, check=True)
         pip = self.folder / "env" / "bin" / "pip"
         python = pip.with_name("python")
@@ -135,7 +135,7 @@ class Newcomer:
             self.server.stdout.close()
 
     def stop(self):
-        """Ctrl-C."""
+        """Send Ctrl-C to the background process."""
         self.server.send_signal(signal.SIGINT)
         assert self.server.wait(60) == 0
 
@@ -167,8 +167,8 @@ def follow(newcomer):
             # The first file name in the paragraph that no earlier block has used.
             name = next(name for name in FILE_NAME.findall(paragraph) if name not in written)
             written.add(name)
-            # A node that stands still for a moment, because the machine does, must not count as lost, nor must a worker
-            # of Celery that starts slowly.
+            # A node that stands still for a moment, because the machine is busy, must not count as lost, nor a Celery
+            # worker that starts slowly.
             start = "net_ticktime = 20.0\n" if language == "toml" else ""
             patient = code.replace("timeout=30", "timeout=300")
             # tests/docs/test_simulation.py tries many schedules.

@@ -1,4 +1,4 @@
-"""The programs of docs/sharding.md, run one after the other against a broker."""
+"""The programs of docs/sharding.md run one after the other against a broker."""
 
 import re
 import subprocess

@@ -14,7 +14,7 @@ CORRECTED = PROGRAM.replace("        message.ack()\n", "").replace(
 
 def run(tmp_path, program):
     (tmp_path / "test_it.py").write_text(program)
-    # The plugin is named here because an older installation does not announce it, and blocked under its announced name
+    # The plugin is named here because an older installation does not announce it, and its announced name is blocked
     # because a newer one would load it twice.
     plugins = ["--hypothesis-seed=0", "-p", "no:cacheprovider", "-p", "no:warren", "-p", "warren.pytest_plugin"]
     command = [
@@ -37,7 +37,7 @@ def test_the_service_loses_an_order(tmp_path):
     # The service acknowledges an order, crashes, and does not get it again. The page shows one such story.
     crashed = next(at for at, line in enumerate(story) if line.startswith("billing    crashes"))
     assert story[crashed - 1].startswith("billing    acknowledges b'")
-    assert len(story) < 60  # most are about ten lines
+    assert len(story) < 60  # most stories have about ten lines
     assert "an order is lost" in result.stdout
 
 
@@ -53,13 +53,13 @@ def test_the_shop_loses_an_order_on_failover_alone(tmp_path):
     result = run(tmp_path, fewer)
     assert "FAILED test_it.py::test_on_three_nodes" in result.stdout, result.stdout
     assert "1 failed, 1 passed" in result.stdout
-    # Where the variable CI is set, pytest repeats the whole failure in its summary.
+    # With the variable CI set, pytest repeats the whole failure in its summary.
     failure = result.stdout.partition("short test summary info")[0]
     told = [line.strip() for line in failure.splitlines()]
     story = [line.partition(" ms  ")[2] for line in told if " ms  " in line]
     assert any(line.startswith("shop       receives the refusal of b'") for line in story)
     assert any(re.match(r"warren@[abc]   (is killed|loses power|stands still|and warren)", line) for line in story)
-    assert len(story) < 30  # it fits on a screen; the page shows one such story
+    assert len(story) < 30  # the story fits on a screen; the page shows one such
     assert told.count("BROKEN     an accepted order is lost") == 1
 
 

@@ -11,10 +11,10 @@ from warren import Broker
 from warren.tests.system.clients import connect
 from warren.tests.system_crash.anatomy import Anatomy
 
-#: Seconds for which a connection is still listed as `flow` after it was last blocked.
+#: Seconds for which a connection is listed as `flow` after it was last blocked.
 HOLD = 0.4
 
-# Importing the fixture makes it available in this folder.
+# An imported fixture is available in this folder.
 __all__ = ["connect"]
 
 _numbers = itertools.count(1)

@@ -1,4 +1,4 @@
-"""Finds the tables of a broker that have become one large dict, which a turn would copy whole when it grows."""
+"""Finds those tables of a broker that are one large dict, because a turn copies such a dict when it grows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from warren.parted_table import SPLIT_AT
 
 
 def large_dicts(*roots):
-    """All dicts with as many entries as a client has made that belong to the roots, however deep."""
+    """All dicts, at any depth below the roots, with as many entries as a client has made."""
     seen, waiting = {}, list(roots)
     while waiting:
         each = waiting.pop()

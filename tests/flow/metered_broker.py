@@ -1,4 +1,4 @@
-"""A broker that counts the work of each turn, and a client of it, for tests of turns that must not grow."""
+"""A broker that counts the work of each turn, and a client of it, for tests that turns do not grow."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from warren.amqp.frames import method_frame
 from warren.tests.behaviour.wire import Client
 from warren.tests.turn_meter import metered
 
-#: Calls that one turn may make: about 1.5 ms without the counting. A handler that goes through 1,500 things in one
-#: turn, and calls ten functions for each, makes as many.
+#: How many calls one turn may make, which take about 1.5 ms if they are not counted. A handler makes as many if it
+#: visits 1,500 things in one turn and calls ten functions for each.
 MOST = 15_000
 
 
-#: Seconds that clients wait: counting makes the broker several times slower.
+#: Seconds that clients wait, because counting makes the broker several times slower.
 PATIENCE = 180
 
 
@@ -47,6 +47,6 @@ def client(broker):
 
 
 def all_at_once(channel, sent):
-    """Send methods that have no answer, and wait until the last one is done."""
+    """Send methods that have no answer, and wait until the last one has taken effect."""
     channel.client.write(b"".join([method_frame(channel.number, method) for method in sent]))
     channel.call(m.BasicQos())

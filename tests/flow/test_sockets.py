@@ -32,7 +32,7 @@ from warren.tests.system.wire import publish_frames
 
 from .conftest import HOLD
 
-#: The initial credit of a link, and the number of messages after which more is granted.
+#: The initial credit of a relation, and the number of messages after which more is granted.
 I, M = 400, 200
 STORE = "a store that does not take anything"
 
@@ -70,8 +70,9 @@ def declared(wire, queue):
 
 
 def test_a_publisher_faster_than_the_store_is_blocked_and_continues(broker, anatomy, connect, name):
-    """FC-8, FC-22, FC-27, FC-59, cascade, no_blocked_frame: no mailbox grows, the client receives no frame, no message
-    is lost.
+    """A publisher that is faster than the store is no longer read, and goes on when the store does: no mailbox grows,
+    the client receives no frame about it, and no message is lost (cascade, no_blocked_frame: FC-8, FC-22, FC-27,
+    FC-59).
     """
     wire, count = declared(connect(), name), 20_000
     with frozen_store(anatomy, name) as queue:
@@ -97,8 +98,8 @@ def test_a_publisher_faster_than_the_store_is_blocked_and_continues(broker, anat
 
 
 def test_consumers_and_other_publishers_are_not_delayed(broker, anatomy, connect, name):
-    """FC-13, FC-28, FC-31, acks_pass: the blocked queue still delivers, and another connection publishes to another
-    queue.
+    """While a queue blocks its publisher, it still delivers, and another connection publishes to another queue
+    (acks_pass: FC-13, FC-28, FC-31).
     """
     busy, other = name, name + "-other"
     blocked, consumer = declared(connect(), busy), declared(connect(), other)
@@ -127,7 +128,9 @@ def test_consumers_and_other_publishers_are_not_delayed(broker, anatomy, connect
 
 @pytest.mark.parametrize("end", ["delete", "crash"])
 def test_the_end_of_the_exhausted_queue_frees_the_publisher(broker, anatomy, connect, name, end):
-    """FC-53, peer_death: publishes are acked if the queue is deleted, and acked or nacked if it crashes (AB-111)."""
+    """When the blocking queue ends, the publisher goes on. Its publishes are acked if the queue is deleted, and acked
+    or nacked if it crashes (peer_death: FC-53, AB-111).
+    """
     wire, count = declared(connect(), name), 3000
     wire.call(1, ConfirmSelect(), ConfirmSelectOk)
     queue = anatomy.call(anatomy.queue, name)
@@ -151,7 +154,9 @@ def test_the_end_of_the_exhausted_queue_frees_the_publisher(broker, anatomy, con
 
 
 def test_flow_is_listed_for_its_hold_time_and_never_with_an_alarm(broker, anatomy, connect, name):
-    """FC-41 to FC-44, flow_hold: an alarm is listed as `blocked` instead."""
+    """A connection is listed as `flow` for its hold time, and with an alarm as `blocked` instead (flow_hold: FC-41 to
+    FC-44).
+    """
     wire = declared(connect(), name)
 
     def states():
@@ -176,8 +181,8 @@ def test_flow_is_listed_for_its_hold_time_and_never_with_an_alarm(broker, anatom
 
 
 def test_a_consumer_that_stops_reading_does_not_delay_others(broker, anatomy, connect, name):
-    """FC-32, FC-33, FC-35, slow_reader: the publisher and the other consumer continue, and the output buffer is
-    bounded.
+    """When a consumer stops reading, the publisher and the other consumer go on, and the output buffer is bounded
+    (slow_reader: FC-32, FC-33, FC-35).
     """
     publisher_wire, slow, fast = declared(connect(), name), connect(receive_buffer=4096), connect()
     for wire in (slow, fast):

@@ -1,4 +1,4 @@
-"""No turn grows with the acknowledgements that a client sends at once."""
+"""No turn does more work because a client sends many acknowledgements at once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from warren.amqp.frames import method_frame
 
 from .metered_broker import broker, client, metered_broker, turns
 
-# Importing the fixtures makes them available in this module.
+# An imported fixture is available in this module.
 __all__ = ["broker", "client", "metered_broker", "turns"]
 
-#: As many as fit into one read of the socket.
+#: So many acks fit into one read of the socket.
 MANY = 24_000
 
 
 def test_acks_of_single_messages_in_one_piece(client, broker, turns):
-    """All of them count."""
+    """Many acks in one write, each of one message, are all handled, in turns of bounded work."""
     channel = client.channel()
     channel.queue("q")
     with client.in_one_piece():

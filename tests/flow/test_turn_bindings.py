@@ -1,4 +1,4 @@
-"""No turn grows with the bindings of an exchange or a queue, or with the arguments of a declare or a bind."""
+"""No turn does more work because an exchange or a queue has many bindings, or a declare or bind has many arguments."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from warren.tests.system_crash.anatomy import Anatomy
 from .large_dicts import large_dicts
 from .metered_broker import all_at_once, broker, client, metered_broker, turns
 
-# Importing the fixtures makes them available in this module.
+# An imported fixture is available in this module.
 __all__ = ["broker", "client", "metered_broker", "turns"]
 
-#: Bindings with keys of their own.
+#: How many bindings there are, each with its own key.
 MANY = SPLIT_AT + 300
-#: Arguments of one method. Each is decoded by two calls, and made into something to compare by one more.
+#: How many arguments one method has. Each is decoded by two calls, and made comparable by one more.
 ARGUMENTS = 2_000
 #: How often a turn may touch each argument.
 TOUCHED = 8
@@ -28,7 +28,9 @@ TOUCHED = 8
 
 @pytest.mark.parametrize("kind", ["direct", "topic", "headers"])
 def test_the_tables_of_bindings_grow_in_parts(kind):
-    """A dict copies all its entries when it grows, and with a hundred thousand of them that takes 5 ms."""
+    """The tables of bindings grow in parts, because a dict copies all its entries when it grows, which takes 5 ms with
+    a hundred thousand of them.
+    """
     with Broker() as broker:
         client = Client(broker.url, timeout=60)
         channel = client.channel()
@@ -51,7 +53,7 @@ def many_arguments(**more):
 
 @pytest.mark.parametrize("mode", ["all", "any"])
 def test_bindings_with_many_arguments(client, broker, turns, mode):
-    """They are bound, route, are listed and go with their exchange, as those with few arguments do."""
+    """Bindings with many arguments are made, route, are listed and go with their exchange, as those with few do."""
     channel = client.channel()
     channel.queue("q")
     channel.exchange("x", "headers")
@@ -75,7 +77,9 @@ def test_bindings_with_many_arguments(client, broker, turns, mode):
 
 
 def test_methods_with_many_arguments_in_one_piece(client, broker, turns):
-    """The connection decodes two of them in a turn (see the bound of `turns`)."""
+    """Methods with many arguments that arrive together are handled in turns of bounded work; the connection decodes two
+    of them in a turn (see the bound of `turns`).
+    """
     channel = client.channel()
     channel.queue("q")
     channel.exchange("x", "direct")

@@ -1,4 +1,4 @@
-"""No turn grows with the auto-delete exchanges that go because one thing goes to which they lead (AB-77)."""
+"""No turn does more work because many auto-delete exchanges go with one that leads to them (AB-77)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from warren.tests.behaviour.wire import Client
 
 from .metered_broker import PATIENCE, all_at_once, broker, client, metered_broker, turns
 
-# Importing the fixtures makes them available in this module.
+# An imported fixture is available in this module.
 __all__ = ["broker", "client", "metered_broker", "turns"]
 
 MANY = 1_500
 
 
 def chain(channel, last):
-    """Declare `MANY` auto-delete exchanges, each bound to the next one, and bind the last of them to a queue."""
+    """Declare `MANY` auto-delete exchanges, each bound to the next, and the last of them to a queue."""
     names = [f"x{number}" for number in range(MANY)]
     all_at_once(
         channel, [m.ExchangeDeclare(exchange=name, type="fanout", auto_delete=True, nowait=True) for name in names]

@@ -1,4 +1,4 @@
-"""What a turn costs that handles one message with as many headers as fit into a frame."""
+"""The cost of a turn that handles one message with as many headers as fit into a frame."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from warren.amqp.properties import Properties, encode_properties
 
 from .metered_broker import broker, client, metered_broker
 
-# Importing the fixtures makes them available in this module.
+# An imported fixture is available in this module.
 __all__ = ["broker", "client", "metered_broker"]
 
 #: How many headers the message has.
 MANY = 9_000
-#: Calls that a turn makes whatever the message has.
+#: Calls that a turn makes however many headers the message has.
 FEW = MANY // 10
-#: Messages that die at once.
+#: How many messages die at the same time.
 DYING = 100
 
 
 @pytest.fixture
 def turns(metered_broker):
-    """The meter without the bound of the other tests: these tests compare turns by their number of headers."""
+    """The meter without the bound of other tests, because these tests compare turns by their number of headers."""
     metered_broker[1].forget()
     return metered_broker[1]
 
@@ -59,7 +59,7 @@ def assert_delivered(channel, queue="q"):
 
 
 def test_headers_that_decide_nothing_are_not_decoded(channel, turns):
-    """The connection checks them with one call for all."""
+    """Headers that nothing depends on are not decoded; the connection checks all of them with one call."""
     channel.queue("q")
     publish(channel, "", "q")
     assert turns.most.calls < FEW, turns.most
@@ -77,7 +77,7 @@ def test_a_headers_exchange_decodes_those_that_bindings_name(channel, turns):
 
 
 def test_further_routing_keys_decode_no_other_headers(channel, turns):
-    """BCC is cut out of the headers; the others stay."""
+    """With CC or BCC only these headers are decoded. BCC is cut out, and the others stay as they are."""
     channel.queue("q")
     channel.queue("p")
     publish(channel, "", "elsewhere", CC=["q"], BCC=["p"])
@@ -107,12 +107,14 @@ def test_a_death_decodes_no_other_headers(channel, turns):
 
 @pytest.mark.parametrize("way", ["expired", "rejected", "maxlen"])
 def test_large_messages_die_a_few_in_a_turn(broker, channel, way):
-    """The broker copies each message and searches its headers, which takes up to 0.3 ms."""
+    """Large messages die a few in a turn, because the broker copies each and searches its headers, which takes up to
+    0.3 ms.
+    """
     channel.queue("dead")
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     channel.queue("q", arguments=arguments)
     if way == "expired":
-        # The messages behind this one expire only when it has left, and so all at once.
+        # The messages behind this one expire when it has left, and so all at once.
         channel.publish("head", "q")
         channel.wait(m.BasicAck)
     for number in range(DYING):

@@ -1,4 +1,4 @@
-"""No turn copies a large table because a client adds an entry to it (see `warren.parted_table`)."""
+"""No turn copies a large table because a client adds an entry to it (`warren.parted_table`)."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def keys(dicts):
 
 
 def test_the_tables_of_channels_grow_in_parts(anatomy, client):
-    """Two tables by channel number are dicts, because each batch is looked up in them. They are quick to copy: the hash
-    of a number is the number itself.
+    """The tables of a channel grow in parts. Two tables by channel number are dicts, because each batch is looked up in
+    them; they are copied quickly, since the hash of a number is the number itself.
     """
     open_channels(client)
     [connection] = anatomy.processes(Connection)
@@ -56,7 +56,8 @@ def test_the_tables_of_channels_grow_in_parts(anatomy, client):
 
 
 def test_the_tables_of_a_queue_grow_in_parts(anatomy, client):
-    """The queue has a consumer on each of many channels, of which each has a delivery that is not acknowledged.
+    """The tables of a queue with a consumer on each of many channels, each with an unacknowledged delivery, grow in
+    parts.
 
     Two tables of the queue are dicts: that of its channels, which it looks up for each batch, and that of its
     consumers, which have an order.

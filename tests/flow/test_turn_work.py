@@ -1,6 +1,6 @@
-"""No turn grows with what a client has: queues, bindings, channels, connections, or rows of a listing.
+"""No turn does more work because a client has many queues, bindings, channels, connections, or rows of a listing.
 
-Each test has a client do something with 1,500 things, and demands that no turn of any process did much work.
+In each test a client does something with 1,500 things, and no turn of any process may do much work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warren.tests.behaviour.wire import Client, table
 
 from .metered_broker import MOST, PATIENCE, all_at_once, broker, client, metered_broker, turns
 
-# Importing the fixtures makes them available in this module.
+# An imported fixture is available in this module.
 __all__ = ["broker", "client", "metered_broker", "turns"]
 
 MANY = 1_500
@@ -50,7 +50,9 @@ def test_many_queues_are_declared_and_deleted(client, broker, turns):
 
 
 def test_a_fanout_exchange_with_many_queues_is_used_listed_and_deleted(client, broker, turns, monkeypatch):
-    """Every queue gets each message once, in order, and the confirm comes when all have it."""
+    """In a fanout exchange with many queues every queue gets each message once, in order, and the confirm comes when
+    all have it.
+    """
     looked_up = deque()
     look_up = WideRoute.look_up
 
@@ -72,7 +74,7 @@ def test_a_fanout_exchange_with_many_queues_is_used_listed_and_deleted(client, b
     queues = broker.queues()
     assert len(queues) == MANY and {queue.messages for queue in queues} == {5}
     assert channel.get_all(f"q{MANY - 1}") == [b"0", b"1", b"2", b"3", b"4"]
-    # The rows of the queues are looked up in several turns, and once for all messages.
+    # The rows of the queues are looked up in several turns, once for all messages.
     assert sum(looked_up) == MANY and max(looked_up) <= Settings().turn_messages
     assert bindings_of(broker, "many") == MANY
     channel.call(m.ExchangeDelete(exchange="many"))
@@ -82,7 +84,9 @@ def test_a_fanout_exchange_with_many_queues_is_used_listed_and_deleted(client, b
 
 
 def test_a_message_passes_a_chain_of_many_exchanges(client, turns):
-    """Messages stay in order, each is confirmed, and one that no queue gets is returned; with headers and without."""
+    """Messages stay in order through a long chain of exchanges, each is confirmed, and one that reaches no queue is
+    returned, with headers and without.
+    """
     channel = client.channel()
     channel.queue("q")
     declares = []
@@ -104,7 +108,9 @@ def test_a_message_passes_a_chain_of_many_exchanges(client, turns):
 
 
 def test_messages_with_many_headers_are_decoded_a_few_in_a_turn(client, turns):
-    """A headers exchange needs the headers of each message. The messages stay in order, and all are confirmed."""
+    """A headers exchange decodes messages with many headers a few in a turn; they stay in order, and all
+    are confirmed.
+    """
     channel = client.channel()
     channel.exchange("by headers", "headers")
     channel.queue("q")
@@ -120,7 +126,9 @@ def test_messages_with_many_headers_are_decoded_a_few_in_a_turn(client, turns):
 
 
 def test_a_queue_with_many_bindings_is_deleted(client, broker, turns):
-    """The exchange has none of its bindings afterwards, nor does a new queue of that name."""
+    """When a queue with many bindings is deleted, its exchange has none of them afterwards, nor has a new queue of that
+    name.
+    """
     channel = client.channel()
     channel.exchange("keys", "direct")
     channel.queue("q")
@@ -150,7 +158,7 @@ def test_a_connection_ends_with_many_exclusive_queues(client, broker, turns):
 
 
 def test_a_virtual_host_with_many_queues_exchanges_and_bindings_is_deleted(broker, turns):
-    """Nothing of it is left in a virtual host that is created under its name."""
+    """When a virtual host is deleted, a new one of that name has nothing of it."""
     broker.create_vhost("tenant")
     client = Client(broker.url_of("tenant"), timeout=PATIENCE)
     channel = client.channel()
@@ -167,7 +175,7 @@ def test_a_virtual_host_with_many_queues_exchanges_and_bindings_is_deleted(broke
 
 
 def test_a_transaction_publishes_to_many_queues(client, broker, turns):
-    """The commit is answered when every queue has the messages."""
+    """The commit of a transaction to many queues is answered when every queue has the messages."""
     channel = client.channel()
     declare(channel)
     bind(channel)
@@ -202,10 +210,7 @@ def test_many_connections_come_and_go(client, broker, turns):
 
 
 def test_a_management_process_reads_many_queues_and_users(client, broker, turns):
-    """The first answer has a row of each queue and of each user, and the second what was counted since.
-
-    CM-252, CM-335.
-    """
+    """The management process first gets a row for each queue and user, and then what was counted since."""
     for number in range(400):
         broker.add_user(f"u{number}", "p")
     channel = client.channel()
@@ -226,7 +231,9 @@ def test_a_management_process_reads_many_queues_and_users(client, broker, turns)
 
 
 def test_a_queue_with_many_consumers_is_listed_and_deleted(client, broker, turns):
-    """An operator lists the consumers, the management process reads them, and the deletion cancels them."""
+    """Operators list many consumers, the management process reads them, and the deletion of their queue cancels them,
+    in turns of bounded work.
+    """
     channel = client.channel()
     channel.queue("q")
     wanted = [f"c{number}" for number in range(4 * MANY)]

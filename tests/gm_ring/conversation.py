@@ -1,20 +1,20 @@
 """The interpreter of scenarios: commands to a `World`, and what follows from each.
 
-A scenario is a text of blocks. The first line of a block is the command after `> `; the lines under it are what it
-brings about. `#` begins a comment.
+A scenario is a text of blocks. The first line of a block is the command after `> `; the lines under it are what the
+command leads to. `#` begins a comment.
 
     ring abc                a ring in which a speaks;  `all abc`: one in which all speak, each on the stream of its name
-    say a 2                 a speaks twice
+    say a 2                 a adds two instructions to its stream
     arrive a b [2]          the next frame from a reaches b, or the next two
-    run                     everything arrives, and what is done is told
-    store b [2]             b's disk has what it was told, or what is up to position 2
-    kill b                  b has died, and nobody knows it
+    run                     everything arrives, and members learn what is done
+    store b [2]             b's disk has everything b has received, or everything up to position 2
+    kill b                  b has died, and no member knows it
     remove b                the log has a view without b
     learn d                 d follows the ring as a learner
     count a d               a counts d from now on
     admit d                 the log has a view with d in the ring
     transfer c              the log has a view with c as the first, which speaks
-    apply a, apply all      a applies the next view, everybody applies all
+    apply a, apply all      a applies the next view; all members apply all views
     cut a b, mend a b       the connection is lost, and made again
     rest                    the laws of rest hold
 """
@@ -27,7 +27,7 @@ from .world import Violation, World, shown
 
 
 def played(text: str) -> str:
-    """The scenario with what really follows from each command."""
+    """Play the commands of the scenario, and return it with the lines that really follow from each."""
     worlds: list[World] = []
     told: list[str] = []
 

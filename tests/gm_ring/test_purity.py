@@ -7,7 +7,7 @@ import pytest
 
 import warren.gm_ring as room
 
-#: The modules that the core may use: they compute.
+#: Modules that the core may import, because they only compute.
 COMPUTING = {"__future__", "collections", "collections.abc", "dataclasses", "itertools", "typing", "..seams"}
 #: The modules of the core.
 CORE = ["frames", "receiver", "retained", "ring", "stream_state", "view"]

@@ -1,4 +1,4 @@
-"""Each scenario in tests/testdata/rings is a conversation between members of a ring, named after the story it pins."""
+"""Each scenario in tests/testdata/rings is a conversation between members of a ring, named after the story it tells."""
 
 import pytest
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from .world import ONLY, World
 
-#: Letters of members that may come besides the first ones.
+#: Letters for the members, of which later ones may join.
 NAMES = "abcdefghi"
 
 
 def played(rng, steps, everybody=False, is_storing=True):
-    """A ring of random size that goes through random steps, then is healed; returns it at rest."""
+    """Take a ring of random size through random steps, repair everything, and return it at rest."""
     size = rng.randint(1, 5)
     world = World(NAMES[:size], everybody)
     for _ in range(steps):
@@ -25,13 +25,13 @@ def played(rng, steps, everybody=False, is_storing=True):
 
 
 def healed(world, rng):
-    """Repair everything and let the members come to rest; the laws of rest hold then."""
+    """Repair everything, and let the members come to rest, where the laws of rest must hold."""
     for _ in range(40):
         for pair in list(world.cut):
             world.mend(*pair)
         gone = [name for name in [*world.view.members, *world.view.learners] if not world.nodes[name].is_alive]
         if set(world.view.members) <= set(gone):
-            return  # all members have died, and with them what they had
+            return  # all members have died, and with them everything that was complete
         if gone:
             world.remove(*gone)
         for node in world.living():
@@ -76,7 +76,7 @@ def _kill(world, rng):
 
 
 def _evict(world, rng):
-    """The log learns of a death; or, rarely, a member that lives is removed."""
+    """Remove a dead member from the view, or, rarely, one that lives."""
     dead = [name for name in world.view.members if not world.nodes[name].is_alive]
     rest = [name for name in world.view.members if name not in dead]
     if dead and rest:
@@ -98,12 +98,12 @@ def _mend(world, rng):
 
 def _apply(world, rng):
     node = rng.choice(world.living())
-    # A node that gets a snapshot of the log leaps over views.
+    # A node that gets a snapshot of the log skips views.
     world.apply(node, len(world.log) - 1 if rng.random() < 0.2 else None)
 
 
 def _transfer(world, rng):
-    """Another member speaks from now on, though nobody has died. Whoever proposes that waits, or not, for silence."""
+    """Make another member the speaker, although none has died. The proposer may or may not wait for silence before."""
     if not world.everybody and len(world.view.members) > 1 and rng.random() < 0.5:
         world.transfer(rng.choice(world.view.members[1:]))
 
@@ -114,7 +114,7 @@ def _learn(world, rng):
 
 
 def _count_or_admit(world, rng):
-    """What a master does with a learner: count it, and have it admitted when it has what is complete."""
+    """Do what a master does with a learner: count it, and have it admitted when it has everything that is complete."""
     node = world.nodes[world.view.members[0]]
     learners = [name for name in world.view.learners if name in node.ring.view.learners]
     if not learners or not node.is_alive or node.ring.view.epoch != world.view.epoch:
@@ -131,7 +131,7 @@ def _count_or_admit(world, rng):
 
 
 def _admit_in_silence(world, learner):
-    """Where everybody speaks, a learner comes between two members, so it may come only while all have the same."""
+    """Where all members speak, a learner comes between two of them, so it may join only while all have the same."""
     nodes = [world.nodes[name] for name in (*world.view.members, learner)]
     if world.cut or any(not node.is_alive or node.applied < len(world.log) - 1 for node in nodes):
         return

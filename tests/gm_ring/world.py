@@ -1,13 +1,14 @@
-"""`World`: members of a ring, the log that has their views, and connections that are slow and break; and a law-book.
+"""`World`: members of a ring, the log that has their views, slow connections that may break, and laws that must hold.
 
 Nothing happens by itself. A test has members speak, lets frames arrive, kills members, breaks connections, puts views
-into the log and lets members apply them. After every step the laws are checked, by the numbers of docs/spec/gm-ring.md:
+into the log and lets members apply them. After every step the laws are checked, under the numbers of
+docs/spec/gm-ring.md:
 
-- *GM-6*: each member is told consecutive positions of each stream, and no two members different instructions at one.
-- *GM-15*, the rule of confirms: what a speaker reports as complete is at every member of its view, stored if it says
-  so, and at those that count besides. It stays at everybody who is ever in the ring from then on.
+- *GM-6*: each member gets consecutive positions of each stream, and no two members get different instructions at one.
+- *GM-15*, the rule of confirms: what a speaker reports as complete is at every member of its view, on disk if it says
+  so, and at the learners that it counts. It stays at all who are ever in the ring from then on.
 - *The prefix rule* of a ring with one speaker: no member has received more than the one before it.
-- *GM-17*, at rest: nobody retains anything, and all have received the same.
+- *GM-17*, at rest: no member retains anything, and all have received the same.
 """
 
 from __future__ import annotations
@@ -25,28 +26,31 @@ ONLY = ""
 
 
 class Violation(AssertionError):
-    """The members have broken a law of the module."""
+    """The members have broken one of the laws that the module's docstring lists."""
 
 
 class Node:
-    """A member that lives or has died, and what it has told its owner."""
+    """A member, living or dead, and what it has passed on to its owner."""
 
     def __init__(self, name: Member, ring: RingMember, applied: int, is_founder: bool) -> None:
         self.name = name
         self.ring = ring
         self.is_alive = True
         self.applied = applied
-        #: By stream: what the owner knows, by position.
+        #: For each stream: the instructions that the owner has, by position.
         self.known: dict[Stream, dict[int, bytes]] = {}
-        #: By stream: the position behind which it is told everything. Those before it were copied to a learner.
+        #: For each stream: the position after which the owner gets every instruction. Earlier ones were copied to a
+        #: learner.
         self.told: dict[Stream, int] = {}
         self.is_founder = is_founder
-        #: Reports about what is complete, the last for each stream.
+        #: The latest report for each stream of what is complete.
         self.completed: dict[Stream, Completed] = {}
 
 
 class World:
-    """See the module. With `everybody` each member has a stream of its own; else the first speaks for the only one."""
+    """Members and their log, as the module describes them. With `everybody` each member has a stream of its own;
+    otherwise the first speaks on the only one.
+    """
 
     def __init__(self, names: str, everybody: bool = False, told: Callable[[str], None] = lambda line: None) -> None:
         self.everybody = everybody
@@ -54,11 +58,11 @@ class World:
         members = tuple([(name, "1", 1) for name in names])
         self.log: list[View] = [View(1, members, self._speakers(members, {}))]
         self.nodes: dict[Member, Node] = {}
-        #: By (from, to): what is on its way.
+        #: The frames in flight, by (sender, receiver).
         self.wires: dict[tuple[Member, Member], deque[Frame]] = {}
-        #: Pairs without a connection.
+        #: Pairs of members without a connection.
         self.cut: set[frozenset[Member]] = set()
-        #: By stream and position: what is complete.
+        #: The complete instructions, by stream and position.
         self.complete: dict[Stream, dict[int, bytes]] = {}
         self.said = 0
         for name in members:
@@ -83,7 +87,7 @@ class World:
         return [node for node in self.nodes.values() if node.name[0] == name][-1]
 
     def speak(self, node: Node, stream: Stream, count: int = 1) -> list[bytes]:
-        """A speaker says so many things."""
+        """Have a speaker add so many instructions to a stream, and return them."""
         said: list[Instruction] = []
         for _ in range(count):
             self.said += 1
@@ -96,7 +100,7 @@ class World:
         return [body for _, body in said]
 
     def store(self, node: Node, stream: Stream, position: int | None = None) -> None:
-        """The disk of a member has what it was told."""
+        """The disk of a member has what it has received, or a part of it."""
         node.ring.safe(stream, max(node.known.get(stream, {0: b""}), default=0) if position is None else position)
         self.end_turn(node)
 
@@ -113,17 +117,17 @@ class World:
         return frame
 
     def kill(self, node: Node) -> None:
-        """The member has died. Nobody knows it yet; what it has sent arrives."""
+        """The member dies. No other knows it yet, and what it has sent arrives."""
         node.is_alive = False
 
     def break_off(self, one: Member, other: Member) -> None:
-        """The connection is lost, with what was on its way."""
+        """The connection is lost, with the frames in flight on it."""
         self.cut.add(frozenset((one, other)))
         for pair in ((one, other), (other, one)):
             self.wires.pop(pair, None)
 
     def mend(self, one: Member, other: Member) -> None:
-        """There is a connection again."""
+        """The connection is made again."""
         self.cut.discard(frozenset((one, other)))
         for node, neighbour in ((self.nodes.get(one), other), (self.nodes.get(other), one)):
             if node is not None and node.is_alive:
@@ -134,7 +138,7 @@ class World:
         self.log.append(view)
 
     def remove(self, *gone: Member) -> None:
-        """A view without these members; the next that stays goes on with their streams."""
+        """Put a view without these members into the log; the next member that stays goes on with their streams."""
         old = self.view
         members = tuple([name for name in old.members if name not in gone])
         speakers = {}
@@ -147,7 +151,7 @@ class World:
         self.propose(replace(old, epoch=old.epoch + is_change, members=members, speakers=speakers, learners=learners))
 
     def add_learner(self, letter: str) -> Node:
-        """A new member, which follows the last one."""
+        """Add a new member, which follows the last one as a learner."""
         generation = 1 + len([name for name in self.nodes if name[0] == letter])
         name = (letter, "1", generation)
         self.propose(replace(self.view, learners=(*self.view.learners, name)))
@@ -162,7 +166,7 @@ class World:
         self.end_turn(node)
 
     def admit(self, learner: Member) -> None:
-        """A view in which the learner is the last of the ring."""
+        """Put a view in which the learner is the last of the ring into the log."""
         old = self.view
         members = (*old.members, learner)
         learners = tuple([name for name in old.learners if name != learner])
@@ -170,7 +174,7 @@ class World:
         self.propose(replace(old, epoch=old.epoch + 1, members=members, speakers=speakers, learners=learners))
 
     def transfer(self, to: Member) -> None:
-        """A view in which this member is the first, and speaks."""
+        """Put a view in which this member is the first, and speaks, into the log."""
         old = self.view
         members = (to, *[name for name in old.members if name != to])
         self.propose(replace(old, epoch=old.epoch + 1, members=members, speakers={ONLY: to}))
@@ -193,7 +197,7 @@ class World:
         self.end_turn(node)
 
     def run(self) -> None:
-        """Everything that is on its way arrives, and everybody is told what may be forgotten."""
+        """Deliver all frames, and report to all members what they may forget, until nothing moves."""
         moves = True
         while moves:
             moves = False
@@ -234,7 +238,7 @@ class World:
         self._tell(f"{node.name[0]} is told {first}: {' '.join(body.decode() for body in bodies)}")
         known = node.known.setdefault(stream, {})
         if not bodies:
-            # What was before is copied to the learner, and safe there.
+            # Earlier instructions are copied to the learner, and on its disk.
             node.told[stream] = first - 1
             node.ring.safe(stream, first - 1)
         last = max(known, default=node.told.get(stream, 0))
@@ -273,7 +277,7 @@ class World:
                 complete[position] = body
 
     def _came_later(self, node: Node, stream: Stream, position: int) -> bool:
-        """Whether the member begins behind this position: others copied to it what came before."""
+        """Whether the member begins after this position, so that earlier instructions were copied to it."""
         return position <= node.told.get(stream, 0)
 
     def _check_prefixes(self) -> None:
@@ -288,8 +292,8 @@ class World:
             raise Violation(f"the members have received {lasts}, in the order of the ring")
 
     def check_survival(self) -> None:
-        """What was ever complete is at every member of the ring, if one speaks and counts those who are to join. Of a
-        ring in which everybody speaks it is at those who were members from the beginning.
+        """Assert that what was ever complete is at every member of the ring, if one member speaks and counts learners.
+        Where all speak, it is at those who were members from the beginning.
         """
         for node in self.in_ring():
             for stream, complete in self.complete.items():
@@ -301,7 +305,7 @@ class World:
                         raise Violation(f"{node.name} lost {body!r} at {position} of {stream!r}: has {theirs!r}")
 
     def check_rest(self) -> None:
-        """The law of rest: everybody in the ring lives and is connected, and nothing is on its way."""
+        """Assert the laws of rest, where all members of the ring live and are connected, and nothing is in flight."""
         for stream in self.view.speakers:
             lasts = {node.ring.last(stream) for node in self.in_ring()}
             if len(lasts) != 1:
@@ -318,12 +322,12 @@ class World:
 
 
 def _own_stream(member: Member) -> Stream:
-    """A member that comes back begins a stream of its own."""
+    """The name of a member's own stream; a member that comes back begins a new one."""
     return member[0] if member[2] == 1 else f"{member[0]}{member[2]}"
 
 
 def shown(frame: Frame) -> str:
-    """A frame in a scenario."""
+    """The frame as text, for a scenario."""
     if isinstance(frame, Pubs):
         bodies = " ".join([body.decode() for _, body in frame.instructions])
         return f"{frame.stream}{frame.first}: {bodies or 'nothing'}, done {frame.done}"

@@ -1,4 +1,6 @@
-"""Working inside a clone: the root's folder `amqp` must not be taken for the client library of that name, unnoticed."""
+"""Working inside a clone: the clone's folder `amqp` must not be imported silently instead of the client library of that
+name.
+"""
 
 import os
 import subprocess
@@ -35,7 +37,9 @@ def test_the_way_out_works(arguments, variables):
 
 
 def test_python_m_pytest_inside_the_clone_finds_the_client_library():
-    """tests/conftest.py takes the clone off the path that `python -m` has put it on."""
+    """`python -m pytest` inside the clone finds the client library, because tests/conftest.py takes the clone off the
+    path.
+    """
     command = ["-m", "pytest", "-c", "tests/pytest.ini", "-q", "-p", "no:cacheprovider"]
     result = run(*command, "tests/clients/test_kombu.py", "--collect-only")
     assert result.returncode == 0, result.stdout

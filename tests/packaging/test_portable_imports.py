@@ -1,4 +1,4 @@
-"""Importing warren on systems that lack what Linux has."""
+"""warren can be imported on systems that lack facilities of Linux."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
-#: Run in a process of its own: it imports each module of warren twice, the second time without what other systems lack.
-#: Whatever the standard library and other packages need of it, they have taken by then.
+#: Run in a child process: it imports each module of warren twice, the second time without what other systems lack. By
+#: then the standard library and other packages have taken what they need.
 CODE = """
 import importlib, os, pkgutil, select, selectors, signal, socket, sys
 import warren
@@ -64,7 +64,9 @@ sys.exit(bool(failed))
 
 
 def test_no_module_needs_at_import_what_only_linux_has(tmp_path):
-    """A broker is embedded on macOS and Windows: a name that is missing there may fail a feature, but not an import."""
+    """No import fails for a name that only Linux has: on macOS and Windows, where a broker may be embedded, a missing
+    facility may cost a feature only.
+    """
     ran = subprocess.run(
         [sys.executable, "-c", CODE],
         env={**os.environ, "WARREN_PORTABLE": "1"},
@@ -77,17 +79,17 @@ def test_no_module_needs_at_import_what_only_linux_has(tmp_path):
     assert int(ran.stdout.split()[0]) > 100, "the modules were not found"
 
 
-#: The folders and files that hold one module for each facility of Linux, with its portable twin.
+#: The folders and files with one module for each facility of Linux and its portable twin.
 FACILITIES = ("runtime/machine/", "runtime/loop/poller.py", "runtime/loop/waker.py", "store/disk/system/", "heap.py")
 
-#: What stands for such a facility in the code: the text of a path, or an attribute of a module.
+#: Text by which a use of such a facility is recognised: a path, or an attribute of a module.
 OF_LINUX = re.compile(
     r"/proc/|/sys/fs/|epoll|eventfd|pwritev|RWF_|fallocate|mallopt|malloc_trim|sched_|copy_file_range"
 )
 
 
 def test_each_facility_of_linux_stands_in_one_place():
-    """Elsewhere a name that other systems lack would be used without a twin, or with a second one."""
+    """Each facility of Linux is used in one place, because elsewhere it would have no twin, or a second one."""
     found = {}
     for path in ROOT.rglob("*.py"):
         name = path.relative_to(ROOT).as_posix()

@@ -1,4 +1,4 @@
-"""The wheel contains the package and nothing else, and starts a broker with no more than its declared dependencies.
+"""The wheel contains the package and nothing else, and starts a broker with its declared dependencies alone.
 
 The tests build it from a copy of the repository in `build.42`, a folder name that no package can have, because the
 folder of an unpacked archive may have such a name.
@@ -42,12 +42,14 @@ def run(*command, **options):
 
 
 def clean_environment():
-    """The environment variables without those that lead to the modules of the environment these tests run in."""
+    """The environment variables, without those that lead to modules of the environment in which these tests run."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV", "PIP_"))}
 
 
 def new_environment(folder, *packages):
-    """Install into a new environment in `folder`, with the pip of the tests: a pip in each would take seconds more."""
+    """Make an environment in `folder` and install packages into it, with the pip of the tests: another pip takes
+    seconds.
+    """
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
@@ -87,7 +89,7 @@ def test_the_wheel_contains_the_package_and_nothing_else(wheel):
 
 
 def test_an_installed_wheel_starts_a_broker_that_answers(wheel, tmp_path):
-    """CM-2: the environment has the packages of install_requires and no extras."""
+    """An environment with the packages of install_requires and no extras runs a broker that answers (CM-2)."""
     python = new_environment(tmp_path / "env", wheel)
     assert run(python, "-c", HANDSHAKE, cwd=tmp_path, env=clean_environment()).strip() == "answered"
     for name in ("warren", "warrenctl", "warren-diagnostics", "warren-queues"):
@@ -95,7 +97,9 @@ def test_an_installed_wheel_starts_a_broker_that_answers(wheel, tmp_path):
 
 
 def test_an_editable_install_of_a_clone_with_any_name(source, tmp_path):
-    """The installed package is the clone itself, with its folders at every depth."""
+    """An editable install uses the clone itself, with its folders at every depth, whatever the clone's folder is
+    called.
+    """
     python = new_environment(tmp_path / "env", "--no-deps", "-e", source)
     found = run(
         python,

@@ -1,4 +1,4 @@
-"""Histograms of latencies, and what confirms confirm, beside plain lists and sets."""
+"""Histograms of latencies, and which publishes confirms confirm, agree with simple lists and sets."""
 
 from __future__ import annotations
 

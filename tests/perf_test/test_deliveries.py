@@ -1,4 +1,4 @@
-"""`DeliveryReader` beside a reader that takes every frame apart: the same messages, whatever the input is cut into."""
+"""`DeliveryReader` reads the same messages as a reader that decodes every frame, however the input is cut."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from warren.amqp.decoding import decode_method
 from warren.amqp.frames import build_content, heartbeat, method_frame, split_frames
 from warren.perf_test.deliveries import BUFFER_BYTES, DeliveryBatch, DeliveryReader
 
-#: Deliveries that are alike, and how many of them follow each other.
+#: Equal deliveries, and how many of them follow each other.
 _alike = st.tuples(
     st.sampled_from(["c", "another tag"]),
     st.integers(1, 2),
@@ -22,7 +22,7 @@ _alike = st.tuples(
 
 
 def stream(groups):
-    """The frames of the groups; tags count up on each channel."""
+    """The frames of the groups; delivery tags count up on each channel."""
     tags = {1: 0, 2: 0}
     found = []
     for consumer, channel, key, props, size, count in groups:
@@ -35,7 +35,7 @@ def stream(groups):
 
 
 def slowly(data):
-    """Every delivery of the stream as channel, tag, and the body up to where its first frame ends."""
+    """Each delivery of the stream as channel, tag, and the part of the body in its first frame."""
     frames, rest = split_frames(data)
     assert not rest
     found: list[list] = []
@@ -49,7 +49,7 @@ def slowly(data):
 
 
 def feed(reader, data):
-    """Have the reader receive `data`, at most as much at a time as it has room for."""
+    """Have the reader receive `data`, each time at most as much as it has room for."""
     rest = memoryview(data)
 
     def read(room):
@@ -92,7 +92,9 @@ def test_it_finds_what_a_slow_reader_finds(groups, data):
 
 
 def test_deliveries_that_are_alike_are_one_batch():
-    """If each were handled by itself, the load test would be the limit and not the broker."""
+    """Equal deliveries are one batch. If each were handled by itself, the load test would be the bottleneck and not the
+    broker.
+    """
     batches = []
     feed(DeliveryReader(batches.append, lambda *frame: None), stream([("c", 1, "key", b"\x00\x00", 12, 1000)]))
     assert [batch.messages for batch in batches] == [1000]

@@ -109,7 +109,9 @@ class TestQueueArguments:
 
     @pytest.mark.parametrize("key", sorted(QUORUM.arguments - CLASSIC.arguments) + ["x-max-age"])
     def test_an_argument_of_another_queue_type_is_refused(self, key):
-        """AB-90: whatever its value. Arguments of classic queues are checked first."""
+        """An argument of another queue type is refused, whatever its value is. Arguments of classic queues are checked
+        first (AB-90).
+        """
         text = f"invalid arg '{key}' for {RES} of queue type rabbit_classic_queue"
         assert self.refusal({key: -1}) == (406, text)
         assert self.refusal({key: -1, "x-expires": 0}) == (406, f"invalid arg 'x-expires' for {RES}: {{value_zero,0}}")
@@ -136,7 +138,9 @@ class TestQueueArguments:
         ],
     )
     def test_a_quorum_queue_is_durable_and_belongs_to_nobody(self, flags, text):
-        """AB-91: its arguments are checked before."""
+        """A quorum queue must be durable, not exclusive and not auto-delete, which is checked after its arguments
+        (AB-91).
+        """
         flags = {"durable": True, **flags}
         assert self.refusal({"x-queue-type": "quorum"}, **flags) == (406, f"invalid property '{text}' for {RES}")
         assert self.refusal({"x-queue-type": "quorum", "x-expires": 0}, **flags)[1].endswith("{value_zero,0}")

@@ -1,4 +1,6 @@
-"""`Cascade`: removing in steps what goes with a queue, exchange or binding comes to the same as at once (AB-77)."""
+"""`Cascade`: removing in steps what goes with a queue, exchange or binding has the same result as removing it at once
+(AB-77).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ GRAPHS = st.lists(
 
 
 def rows_of(graph, lasting) -> VhostRows:
-    """Exchanges that are auto-delete unless they are `lasting`, two queues, and these bindings."""
+    """Exchanges, which are auto-delete unless they are `lasting`, two queues, and these bindings."""
     rows = VhostRows("/")
     for name in EXCHANGES:
         rows.put_exchange(ExchangeRow("/", name, "direct", auto_delete=name not in lasting))
@@ -43,7 +45,7 @@ def outgoing(rows: VhostRows, name: str) -> set[Binding]:
 
 
 def in_steps(rows: VhostRows, lost, but: str | None, looked_at: int, step: int) -> None:
-    """Remove what goes with these bindings in steps."""
+    """Remove everything that goes with these bindings, in steps."""
     before = {name: outgoing(rows, name) for name in rows.exchanges}
     found: list[str] = []
     cascade = Cascade(rows, lost, but, found.append)

@@ -59,7 +59,7 @@ INEQUIVALENT = [
 class TestQueueEquivalence:
     @pytest.mark.parametrize(("old", "new"), EQUIVALENT)
     def test_equivalent_declarations_are_accepted(self, old, new):
-        """AB-87: arguments without meaning, and the widths of numbers, do not matter."""
+        """Arguments without meaning, and the widths of numbers, may differ (AB-87)."""
         check_queue_equivalence("/", "q", (False, False, table_from(old)), (False, False, table_from(new)))
 
     @pytest.mark.parametrize(("old", "new", "key", "received", "current"), INEQUIVALENT)

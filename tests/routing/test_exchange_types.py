@@ -116,7 +116,7 @@ HEADERS = [
     ({"x-match": "any-with-x", "x-a": 1, "b": 2}, {"x-a": 1}, True),
     ({"x-match": "any-with-x"}, {"x-match": "any-with-x"}, False),
     ({"x-match": "all-with-x"}, {}, True),
-    # values that check_binding refuses, but that older data may hold
+    # values that check_binding refuses, but that older data may contain
     ({"x-match": "some", "a": 1, "b": 2}, {"a": 1}, False),
     ({"x-match": 7, "a": 1}, {"a": 1}, True),
 ]
@@ -165,7 +165,7 @@ class TestCheckBinding:
         ],
     )
     def test_other_values_are_refused(self, value, text):
-        """AB-72: with 406, before the binding is added."""
+        """Other values of x-match are refused with 406, before the binding is added (AB-72)."""
         with pytest.raises(AmqpError) as caught:
             check_binding("headers", table_from({"x-match": value}))
         assert (caught.value.code, caught.value.text) == (406, text)
@@ -175,7 +175,7 @@ class TestCheckBinding:
 
 
 def test_an_unavailable_type_refuses_to_route():
-    """AB-78: with 406."""
+    """An exchange whose type is not available refuses to route with 406 (AB-78)."""
     router = UnavailableRouter("/", "x", "x-random")
     router.add(binding("q"))
     with pytest.raises(AmqpError) as caught:

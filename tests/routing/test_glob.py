@@ -1,4 +1,4 @@
-"""Globs against the obvious definition (SP-20)."""
+"""Globs match as the simple definition says (SP-20)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_dots_and_brackets_are_themselves():
 
 
 class Counted(str):
-    """A name that counts how often a character of it is looked at."""
+    """A name that counts how often its characters are read."""
 
     looks = 0
 
@@ -38,7 +38,9 @@ class Counted(str):
 
 
 def test_no_pattern_makes_the_broker_try_combinations():
-    """A backtracking regular expression would try exponentially many."""
+    """No pattern takes long to match, unlike a backtracking regular expression, which would try exponentially many
+    combinations.
+    """
     name = Counted("a" * 255)
     assert not matches_glob("a*" * 100 + "b", name)
     assert Counted.looks < 300 * 255

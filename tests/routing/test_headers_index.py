@@ -1,4 +1,4 @@
-"""`HeadersIndex` against the comparison of a message with each binding (AB-71)."""
+"""`HeadersIndex` finds the bindings that a comparison with each of them finds (AB-71)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ arguments = st.builds(lambda match, rest: Table((*match, *rest)), x_match, heade
 
 
 def matches(arguments: Table, message: Table | None) -> bool:
-    """Whether a binding with these arguments matches: every argument is compared."""
+    """Whether a binding with these arguments matches, by comparing every argument."""
     found = arguments.get("x-match")
     mode = found[1] if found is not None and found[1] in MODES else b"all"
     required = [
@@ -66,7 +66,7 @@ def is_met(found: dict[str, Any], entry: tuple[str, str, Any]) -> bool:
     st.lists(st.one_of(st.none(), headers), min_size=1, max_size=4),
 )
 def test_the_index_finds_what_comparing_with_each_binding_finds(bindings, removed, messages):
-    """It does so after bindings were removed, too, and finds each destination once."""
+    """The index finds each matching destination once, also after bindings were removed."""
     index = HeadersIndex()
     for wanted, name in bindings:
         index.add(wanted, ("queue", name))
@@ -90,7 +90,7 @@ def test_an_index_without_bindings_is_empty(wanted, messages):
 
 
 def test_the_cost_is_that_of_the_matches():
-    """Five thousand bindings take no longer than fifty, if as many match."""
+    """A lookup among five thousand bindings costs no more than among fifty, if as many match."""
 
     def index_of(count: int) -> HeadersIndex:
         index = HeadersIndex()
@@ -114,7 +114,7 @@ def test_the_cost_is_that_of_the_matches():
 
 
 def test_bindings_that_share_a_name_are_not_all_looked_at():
-    """Each binding requires another set of names, and all of them the name `kind`."""
+    """Bindings that require different sets of names, all with the name `kind`, are not all compared."""
     index = HeadersIndex()
     for number in range(5_000):
         index.add(table_from({"kind": "a", f"n{number}": 1}), ("queue", f"q{number}"))
@@ -128,7 +128,7 @@ def test_bindings_that_share_a_name_are_not_all_looked_at():
 
 
 def test_deeply_nested_values_are_compared():
-    """Without recursion, which would end at a thousand levels."""
+    """Nested values are compared without recursion, which would fail at a thousand levels."""
 
     def nested(levels: int) -> Table:
         value: tuple[str, Any] = ("I", 1)

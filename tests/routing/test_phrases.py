@@ -67,12 +67,12 @@ def test_the_default_exchange_is_refused():
 
 
 def test_cr_and_lf_are_removed():
-    """AB-59: from names of queues and exchanges."""
+    """CR and LF are removed from the names of queues and exchanges (AB-59)."""
     assert phrases.without_cr_lf("\r\na\rb\nc\r\n") == "abc"
 
 
 def test_generated_names_are_22_url_safe_characters():
-    """AB-82: after the prefix and a hyphen."""
+    """A generated name is the prefix, a hyphen and 22 URL-safe characters (AB-82)."""
     assert phrases.generated_name("amq.gen", bytes(16)) == "amq.gen-" + "A" * 22
     assert phrases.generated_name("amq.ctag", b"\xff" * 16) == "amq.ctag-" + "_" * 21 + "w"
 

@@ -8,7 +8,7 @@ from warren.routing.sender_selected_keys import sender_selected_keys
 
 
 def test_the_keys_are_those_of_cc_then_those_of_bcc():
-    """AB-75: elements that are not long strings are ignored."""
+    """The keys are those of CC and then those of BCC; elements that are not long strings are ignored (AB-75)."""
     assert sender_selected_keys(None) == ()
     assert sender_selected_keys(table_from({"a": 1})) == ()
     assert sender_selected_keys(table_from({"BCC": ["b"], "CC": ["c1", 7, "c2", b"x"]})) == ("c1", "c2", "b")
@@ -23,7 +23,7 @@ def test_the_keys_are_those_of_cc_then_those_of_bcc():
     ],
 )
 def test_a_header_that_is_not_an_array_is_refused(headers, text):
-    """AB-75: the publish fails with 406."""
+    """A CC or BCC header that is no array fails the publish with 406 (AB-75)."""
     with pytest.raises(AmqpError) as caught:
         sender_selected_keys(table_from(headers))
     assert (caught.value.code, caught.value.text) == (406, f"invalid message: {text}")

@@ -25,14 +25,14 @@ NONE = Table()
 
 
 class Removed(NamedTuple):
-    """What went with a row that was removed: exchanges and bindings."""
+    """The exchanges and bindings that went with a removed row."""
 
     exchanges: list[ExchangeRow]
     bindings: list[Binding]
 
 
 class Rows(RoutingTable):
-    """A routing table, and the rows of virtual hosts, whose changes are published to it one by one."""
+    """A routing table and the rows of virtual hosts, whose changes are published to it one by one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def routed(table: Rows, exchange: str, *keys: str, headers=None) -> set[str]:
 
 class TestVhosts:
     def test_a_new_vhost_has_the_default_exchanges(self, table):
-        """AB-64: they are durable."""
+        """A new virtual host has the default exchanges, all durable (AB-64)."""
         assert {(row.name, row.type, row.internal) for row in table.exchanges(V)} == {
             ("", "direct", False),
             ("amq.direct", "direct", False),
@@ -152,7 +152,7 @@ class TestVhosts:
 
 class TestDefaultExchange:
     def test_it_routes_by_queue_name(self, table):
-        """AB-68: a key is the name of a queue."""
+        """The default exchange routes by queue name: the key is the name of a queue (AB-68)."""
         add_queues(table, "a", "b")
         assert routed(table, "", "a") == {"a"}
         assert routed(table, "", "a", "b", "a", "none") == {"a", "b"}
@@ -169,7 +169,7 @@ class TestDefaultExchange:
 
 class TestBindings:
     def test_adding_an_existing_binding_changes_nothing(self, table):
-        """AB-73: the order of arguments does not matter."""
+        """Adding a binding again, with its arguments in any order, changes nothing (AB-73)."""
         add_queues(table, "q")
         arguments = table_from({"b": 1, "a": 2})
         assert bind(table, "amq.direct", "q", "k", arguments)
@@ -196,7 +196,9 @@ class TestBindings:
         assert (row.address, row.state) == ("elsewhere", "crashed")
 
     def test_a_queue_is_shown_as_running_together_with_its_address(self, table):
-        """Its state alone changes first. A channel that found it without an address would crash."""
+        """A queue is shown as running only together with its address. Its state alone changes first, and a channel that
+        found it without an address would crash.
+        """
         stopped = QueueRow(V, "q", None, "id of q", state="stopped")
         table.publish([QueuePut(stopped)])
         table.publish([QueuePut(replace(stopped, state="running"))])
@@ -210,7 +212,9 @@ class TestBindings:
 
 class TestExchangeToExchange:
     def test_each_exchange_routes_by_the_key_of_the_publish(self, table):
-        """AB-74: not by the key of the binding that led to it."""
+        """Each exchange on the way routes by the key of the publish, not by that of the binding that led to
+        it (AB-74).
+        """
         add_exchange(table, "outer", "topic")
         add_exchange(table, "inner", "direct")
         add_queues(table, "q", "r")
@@ -221,7 +225,7 @@ class TestExchangeToExchange:
         assert routed(table, "outer", "b") == set()
 
     def test_cycles_and_diamonds_give_one_copy(self, table):
-        """AB-74: each exchange is visited once."""
+        """Each exchange is visited once, so cycles and several ways to a queue give one copy (AB-74)."""
         for name in "abcd":
             add_exchange(table, name)
         add_queues(table, "q")
@@ -241,7 +245,7 @@ class TestExchangeToExchange:
         assert routed(table, "a") == {"q"}
 
     def test_internal_exchanges_route_too(self, table):
-        """AB-67: only publishing to them is refused."""
+        """Internal exchanges route, too; only publishing to them is refused (AB-67)."""
         add_exchange(table, "inside", internal=True)
         add_queues(table, "q")
         link(table, "amq.fanout", "inside")
@@ -259,7 +263,7 @@ class TestExchangeToExchange:
         assert routed(table, names[0]) == {"q"}
 
     def test_reaching_an_exchange_of_an_unknown_type_is_an_error(self, table):
-        """AB-78: with 406, but its bindings can be removed."""
+        """Reaching an exchange of an unknown type fails with 406, but its bindings can be removed (AB-78)."""
         add_exchange(table, "odd", "x-odd")
         add_queues(table, "q")
         bind(table, "odd", "q")
@@ -271,7 +275,7 @@ class TestExchangeToExchange:
 
 
 class TestAlternateExchange:
-    """AB-76: it gets the messages for which an exchange has no destination."""
+    """The alternate exchange of an exchange gets the messages that find no destination there (AB-76)."""
 
     def test_it_gets_messages_without_a_destination(self, table):
         add_exchange(table, "x", "direct", alternate="ae")
@@ -303,7 +307,9 @@ class TestAlternateExchange:
         assert routed(table, "amq.fanout", "k") == {"q"}
 
     def test_a_destination_that_leads_to_no_queue_counts(self, table):
-        """The alternate gets a message only if the exchange itself has no destination for it."""
+        """A destination exchange that leads to no queue counts as a destination, so the alternate exchange gets
+        nothing.
+        """
         add_exchange(table, "x", "fanout", alternate="ae")
         add_exchange(table, "ae")
         add_exchange(table, "dead end")
@@ -319,7 +325,7 @@ class TestAlternateExchange:
 
 
 class TestExtraQueue:
-    """AB-79, with the cases of RabbitMQ's extra_bcc_option tests."""
+    """The extra queue of a queue, with the cases of RabbitMQ's extra_bcc_option tests (AB-79)."""
 
     def test_it_gets_one_copy(self, table):
         add_queues(table, "extra")
@@ -423,7 +429,9 @@ def test_a_table_can_be_pickled(table):
 
 @pytest.mark.parametrize("exchange", ["amq.direct", "amq.topic", "amq.fanout", "amq.headers"])
 def test_changes_cost_the_same_with_many_bindings(table, exchange):
-    """20,000 bindings are added and removed. Copying the destinations for each would take minutes."""
+    """Adding and removing a binding costs the same with 20,000 bindings. If each change copied the destinations, it
+    would take minutes.
+    """
     started = time.process_time()
     count = 20_000
     add_queues(table, *(f"q{number}" for number in range(count)))
@@ -455,7 +463,7 @@ def model_matches(exchange_type: str, binding: Binding, key: str, headers: dict)
 
 
 class RoutingMachine(RuleBasedStateMachine):
-    """Any sequence of changes, compared with plain sets of the rows."""
+    """Any sequence of changes gives the result of simple sets of the rows."""
 
     @initialize()
     def start(self):
@@ -525,7 +533,7 @@ class RoutingMachine(RuleBasedStateMachine):
             assert sorted(gone.bindings, key=repr) == sorted(before - self.bindings, key=repr)
 
     def drop(self, condition) -> set[str]:
-        """Remove these bindings from the model, and the auto-delete exchanges that have none left."""
+        """Remove these bindings from the model, with the auto-delete exchanges that have none left."""
         lost = {b for b in self.bindings if condition(b)}
         self.bindings -= lost
         gone: set[str] = set()

@@ -1,4 +1,4 @@
-"""Topic patterns (AB-70): RabbitMQ's test cases, a slow matcher as reference, and the cost of the worst patterns."""
+"""Topic patterns (AB-70): RabbitMQ's test cases, a slow matcher to compare with, and the cost of the worst patterns."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def test_removing_all_patterns_leaves_an_empty_trie():
 
 
 def test_removing_one_of_two_equal_insertions_keeps_the_other():
-    """Two bindings that differ only in their arguments insert the same pattern twice."""
+    """Of two bindings that differ only in their arguments, and so insert the same pattern twice, removing one keeps the
+    other.
+    """
     trie = TopicTrie()
     trie.insert("a.*", queue("q"))
     trie.insert("a.*", queue("q"))
@@ -124,7 +126,7 @@ def test_several_keys_find_each_destination_once():
 
 
 def obviously_matches(pattern: list[str], words: list[str]) -> bool:
-    """The definition of matching, without regard to cost."""
+    """The definition of matching, written without regard to cost."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -157,7 +159,7 @@ def test_the_trie_agrees_with_the_definition(bound, data, routing_keys):
 
 
 def test_the_worst_patterns_cost_words_times_nodes():
-    """`#.a.#.a. … .b` can match `a.a.a. …` in exponentially many ways, but matching does not try them one by one."""
+    """`#.a.#.a. … .b` can match `a.a.a. …` in exponentially many ways, and matching does not try them one by one."""
     trie = TopicTrie()
     trie.insert(".".join(["#", "a"] * 60 + ["b"]), queue("never"))
     trie.insert(".".join(["#"] * 127), queue("always"))

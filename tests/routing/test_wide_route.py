@@ -16,7 +16,7 @@ MANY = 10
 
 @pytest.fixture
 def table():
-    """A fanout exchange with `MANY` queues, to which another exchange is bound."""
+    """A fanout exchange with `MANY` queues, and another exchange that is bound to it."""
     table = RoutingTable(wide=WIDE)
     table.add_vhost("/")
     for name in ("many", "outer"):
@@ -38,7 +38,7 @@ def names(rows):
 
 @pytest.mark.parametrize("exchange", ["many", "outer"])
 def test_the_queues_are_looked_up_a_part_at_a_time(table, exchange):
-    """The result is that of a route which is looked up at once."""
+    """A route that is looked up a part at a time is the same as one that is looked up at once."""
     route = table.begin_route("/", exchange, ("",))
     assert isinstance(route, WideRoute)
     assert (route.look_up(4), route.rows) == (4, None)
@@ -61,7 +61,9 @@ def test_a_queue_that_goes_before_its_look_up_is_left_out_and_its_successor_foun
 
 
 def test_who_publishes_to_the_same_queues_shares_the_route_until_the_table_changes(table):
-    """Only the first message after a change waits."""
+    """Channels that publish to the same queues share the route until the table changes, so only the first message after
+    a change waits.
+    """
     route = table.begin_route("/", "many", ("",))
     assert table.begin_route("/", "many", ("another",)) is route
     table.put_queue(row("another"))
@@ -88,7 +90,7 @@ def test_few_queues_are_looked_up_at_once(table):
 
 @pytest.fixture
 def chain(table):
-    """Ten exchanges, each bound to the one before; the third, the sixth and the last have a queue."""
+    """Ten exchanges, each bound to the one before; the third, the sixth and the last have a queue each."""
     for number in range(MANY):
         table.publish([ExchangePut(ExchangeRow("/", f"e{number}", "fanout"))])
         if number:
@@ -99,7 +101,9 @@ def chain(table):
 
 
 def test_a_long_way_through_exchanges_is_followed_a_part_at_a_time(chain):
-    """A chain of 20,000 exchanges would take its channel 30 ms in one turn."""
+    """A long chain of exchanges is followed a part at a time: one of 20,000 would take its channel 30 ms in
+    one turn.
+    """
     route = chain.begin_route("/", "e0", ("",))
     assert isinstance(route, WideRoute)
     assert (route.look_up(4), route.rows) == (4, None)
@@ -124,7 +128,9 @@ def test_a_long_way_without_any_queue_leads_nowhere(chain):
 
 
 def test_behind_very_many_exchanges_any_header_may_decide(chain):
-    """Whether one of them reads headers is not looked for, because that would take as long as the way itself."""
+    """Behind very many exchanges every header is taken to matter, because to find out would take as long as following
+    the chain.
+    """
     assert not chain.depends_on_headers("/", f"e{MANY - WIDE}")
     assert chain.header_names("/", f"e{MANY - WIDE}") == frozenset()
     assert chain.depends_on_headers("/", "e0")

@@ -12,7 +12,7 @@ def test_a_node_founds_a_cluster_of_its_own_by_default():
 
 
 def test_a_file_has_dotted_keys(tmp_path):
-    """CL-39"""
+    """The settings of a cluster can be given in a file with dotted keys (CL-39)."""
     file = tmp_path / "warren.toml"
     file.write_text('cluster_formation.nodes = ["warren@a", "warren@b"]\ncluster_formation.timeout = 5000\n')
     formation = Settings.from_toml(file).cluster_formation
@@ -51,7 +51,9 @@ def test_a_node_with_a_list_has_a_cluster_port_and_others_have_none():
 
 
 def test_a_node_listens_on_the_port_of_its_own_address_unless_it_has_a_cluster_port():
-    """This lets all nodes have one file, also on one machine."""
+    """A node without `cluster_port` listens on the port of its own address in the list, so that all nodes can have the
+    same file, even on one machine.
+    """
     shared = {
         "cluster_formation": {"nodes": ["warren@a", "warren@b"]},
         "cluster_peer_addresses": {"warren@a": "127.0.0.1:1001", "warren@b": "[::1]:1002"},
@@ -74,7 +76,7 @@ def test_a_node_listens_on_the_port_of_its_own_address_unless_it_has_a_cluster_p
     ],
 )
 def test_addresses_that_cannot_be_used(value, reason):
-    """CL-124"""
+    """An address that cannot be used is refused with the reason (CL-124)."""
     with pytest.raises(SettingsError, match="setting 'cluster_peer_addresses'") as caught:
         Settings(cluster_peer_addresses=value)
     assert reason in str(caught.value)
@@ -87,7 +89,7 @@ def test_addresses_of_others():
 
 @pytest.mark.parametrize("mode", ["ignore", "autoheal", "pause_if_all_down"])
 def test_modes_that_lose_messages_are_refused(mode):
-    """CL-54"""
+    """Partition handlings of RabbitMQ that may lose messages are refused (CL-54)."""
     with pytest.raises(SettingsError) as caught:
         Settings(cluster_partition_handling=mode)
     assert (

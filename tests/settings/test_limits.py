@@ -33,13 +33,13 @@ from warren.settings.limits import (
     ],
 )
 def test_sizes(text, count):
-    """QS 8.1: RabbitMQ's units; the examples of its documents and of disk_monitor_SUITE."""
+    """Sizes have RabbitMQ's units, as in the examples of its documents and of disk_monitor_SUITE (QS 8.1)."""
     assert read_size(text) == count
 
 
 @pytest.mark.parametrize("value", ["1.5GB", "GB", "", "2TB", "-1", -1, 1.0, True, None, "2 G B", "٣MB"])
 def test_what_is_no_size(value):
-    """QS 8.1: whole numbers only, no fraction."""
+    """A size is a whole number; fractions are refused (QS 8.1)."""
     with pytest.raises(
         LimitError, match="is not a whole number of bytes, alone or with a unit as in '512MiB' or '2GB'"
     ):
@@ -58,7 +58,7 @@ def test_what_is_no_size(value):
     ],
 )
 def test_watermarks_that_are_shares(value, read):
-    """CM-184, QS 8.1: whole numbers are accepted for shares; relative wins."""
+    """A share may be written as a whole number, and counts if a size is given as well (CM-184, QS 8.1)."""
     found = read_watermark(value)
     assert (found, type(found)) == (read, float)
 
@@ -82,7 +82,9 @@ def test_what_is_no_watermark(value):
 
 
 def test_disk_limits():
-    """QS 8.6: absolute or relative to memory; RabbitMQ's command says mem_relative, its configuration relative."""
+    """A disk limit is a size or a multiple of the memory, which RabbitMQ's command calls mem_relative and its
+    configuration relative (QS 8.6).
+    """
     assert read_disk_limit("1GB") == 10**9
     assert read_disk_limit(0) == 0
     assert [read_disk_limit({name: 1}) for name in ("relative", "mem_relative")] == [1.0, 1.0]
@@ -99,12 +101,16 @@ def test_disk_limits():
 
 @pytest.mark.parametrize("value", [0.4, 1.0, 2**29])
 def test_what_was_read_reads_as_the_same(value):
-    """Settings are read when they are made and again where they are used."""
+    """A value that was read is read as the same again, because settings are read when they are made and again where
+    they are used.
+    """
     assert read_watermark(read_watermark(value)) == read_disk_limit(read_disk_limit(value)) == value
 
 
 def test_the_limit_is_never_more_than_there_is():
-    """set_vm_memory_high_watermark_relative1, _relative2 and _absolute: QS 12.5."""
+    """The limit is never more than the memory that there is (set_vm_memory_high_watermark_relative1, _relative2 and
+    _absolute: QS 12.5).
+    """
     total = 16_000_000_001
     assert memory_limit(read_watermark(1.0), total) == memory_limit(read_watermark({"relative": 1.0}), total) == total
     assert memory_limit(read_watermark(104_857_600), total) == 104_857_600

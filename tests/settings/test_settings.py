@@ -10,7 +10,7 @@ from warren.settings import SettingsError
 
 
 def test_defaults_are_those_of_the_specification():
-    """amqp-broker section 1, flow-control section 1, queue-and-store section 1."""
+    """Defaults are those of amqp-broker section 1, flow-control section 1 and queue-and-store section 1."""
     settings = Settings()
     assert (settings.host, settings.port) == ("127.0.0.1", 5672)
     assert (settings.frame_max, settings.channel_max, settings.heartbeat) == (131_072, 2_047, 60)
@@ -25,13 +25,13 @@ def test_defaults_are_those_of_the_specification():
 
 
 def test_every_setting_is_documented_in_itself():
-    """The table in docs/embedding.md contains these lines."""
+    """Every setting has its description, which the table in docs/embedding.md shows."""
     for item in dataclasses.fields(Settings):
         assert item.metadata["doc"], item.name
 
 
 def test_settings_travel_between_processes():
-    """Every process of a node receives its settings in a message, which must pickle."""
+    """Settings can be pickled, because every process of a node gets them in a message."""
     settings = Settings(port=0, server_properties={"owner": "team-a"})
     assert pickle.loads(pickle.dumps(settings)) == settings
 
@@ -79,13 +79,13 @@ def test_a_wrong_value_names_key_value_and_what_is_wanted(key, value, reason):
 
 @pytest.mark.parametrize("pair", [(200, 50), (400, 400), (0, 0), (1, 1)])
 def test_credit_pairs_that_work(pair):
-    """FC-1: 0 < M <= I, or both zero."""
+    """Credit pairs with 0 < M <= I, and the pair of zeros, are accepted (FC-1)."""
     assert Settings(credit_flow_default_credit=pair).credit_flow_default_credit == pair
 
 
 @pytest.mark.parametrize("pair", [(200, 400), (400, 0), (0, 1)])
 def test_credit_pairs_that_would_stall(pair):
-    """FC-1: every other pair is a start-up error that names the key."""
+    """Any other credit pair would stall, and is a start-up error that names the key (FC-1)."""
     with pytest.raises(SettingsError, match="credit_flow_default_credit"):
         Settings(credit_flow_default_credit=pair)
 
@@ -99,7 +99,9 @@ def test_a_toml_file_is_read_and_keywords_win(tmp_path):
 
 
 def test_limits_as_rabbitmq_writes_them(tmp_path):
-    """queue-and-store sections 8.1 and 8.6: RabbitMQ's dotted keys; relative wins over absolute."""
+    """Limits can be written with RabbitMQ's dotted keys, and a relative one wins over an absolute one (queue-and-store
+    sections 8.1 and 8.6).
+    """
     file = tmp_path / "warren.toml"
     file.write_text(
         'vm_memory_high_watermark.absolute = "2GB"\n'
@@ -116,7 +118,7 @@ def test_limits_as_rabbitmq_writes_them(tmp_path):
 
 @pytest.mark.parametrize("ratio", [0.5, 1, 1.5])
 def test_a_paging_ratio_of_one_and_more(ratio):
-    """D-13: any value above 0."""
+    """The paging ratio may be any value above 0, also 1 and more (D-13)."""
     assert Settings(vm_memory_high_watermark_paging_ratio=ratio).vm_memory_high_watermark_paging_ratio == ratio
 
 

@@ -1,4 +1,4 @@
-"""The orders of hand-over, fed with arrivals in any order that the shards allow."""
+"""The orders in which messages are handed over, for arrivals in any order that the shards allow."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ def take_all(order):
 
 
 def interleaved(shards, draw):
-    """The numbers of all shards, each shard's in its order, merged in an order that hypothesis draws."""
+    """The numbers of all shards, those of each shard in order, merged in an order that Hypothesis draws."""
     left = [list(numbers) for numbers in shards]
     merged = []
     while any(left):
@@ -28,7 +28,7 @@ def interleaved(shards, draw):
 
 @given(st.data(), st.integers(1, 5), st.integers(0, 25))
 def test_strict_order_restores_the_numbers_of_each_publisher(data, count, messages):
-    """FC-80, FC-81."""
+    """Strict order hands over the messages of each publisher in the order of their numbers (FC-80, FC-81)."""
     publishers = ["a", "b"]
     shards = [[(p, n) for n in range(messages) if n % count == at for p in publishers] for at in range(count)]
     order = Strict(count)
@@ -44,8 +44,8 @@ def test_strict_order_restores_the_numbers_of_each_publisher(data, count, messag
 
 @given(st.data(), st.integers(1, 4), st.sets(st.integers(0, 30)))
 def test_strict_order_passes_and_reports_missing_numbers(data, count, present):
-    """FC-81: whatever is missing, all that arrives is handed over in ascending order, and the gaps are reported
-    exactly.
+    """Whatever numbers are missing, strict order hands over everything that arrives in ascending order, and reports the
+    gaps exactly (FC-81).
     """
     shards = [sorted(n for n in present if n % count == at) for at in range(count)]
     order = Strict(count)
@@ -64,9 +64,9 @@ def test_strict_order_passes_and_reports_missing_numbers(data, count, present):
 
 
 def test_a_number_that_cannot_come_any_more_is_skipped_without_the_timeout():
-    """FC-81."""
+    """A number that cannot come any more is skipped before the timeout (FC-81)."""
     order = Strict(2)
-    order.arrived(0, "p", 2, 2)  # 0 stood before 2 in shard 0, so it is gone
+    order.arrived(0, "p", 2, 2)  # 0 stood before 2 in shard 0, so it cannot come any more
     assert order.take() is None  # 1 may still come
     order.arrived(1, "p", 1, 1)
     first, second = take_all(order)
@@ -82,7 +82,7 @@ def test_large_numbers_are_passed_at_once():
 
 
 def test_a_redelivery_is_handed_over_at_once_and_flagged():
-    """FC-81."""
+    """A redelivered message is handed over at once, and flagged (FC-81)."""
     order = Strict(2)
     order.arrived(0, "p", 0, "first")
     assert [h.item for h in take_all(order)] == ["first"]
@@ -109,7 +109,7 @@ def test_messages_of_other_programs_do_not_wait():
 
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_relaxed_order_keeps_the_order_of_each_shard_and_starves_none(arrivals):
-    """FC-80."""
+    """Relaxed order keeps the order of each shard and starves none (FC-80)."""
     order = Relaxed(4)
     for at, shard in enumerate(arrivals):
         order.arrived(shard, None, None, at)
@@ -127,6 +127,6 @@ def test_relaxed_order_keeps_the_order_of_each_shard_and_starves_none(arrivals):
 
 
 def test_a_key_has_the_same_shard_everywhere():
-    """FC-74."""
+    """A key has the same shard on every machine and in every version (FC-74)."""
     assert [shard_of_key(key, 4) for key in ("a", b"a", "b", "customer-17")] == [3, 3, 1, 1]
     assert {shard_of_key(str(n), 8) for n in range(200)} == set(range(8))

@@ -30,8 +30,8 @@ def name(broker_url):
 
 
 class Received:
-    """A callback that keeps what it gets, and an event for when that is enough. With `distinct` a redelivery does not
-    count.
+    """A callback that keeps what it gets, and an event that is set when that is enough. With `distinct` a redelivery
+    does not count.
     """
 
     def __init__(self, count, answer=lambda delivery: None, distinct=False):
@@ -64,10 +64,12 @@ def messages_in(url, queue):
 
 
 def test_sequence_fills_the_shards_in_turn_and_strict_order_restores_the_sequence(broker_url, name):
-    """FC-72, FC-74, FC-75, FC-79, FC-80."""
+    """The policy `sequence` fills the shards in turn, and strict order restores the sequence (FC-72, FC-74, FC-75,
+    FC-79, FC-80).
+    """
     with ShardedQueue([broker_url], name, 4, exchange=name, connections=2) as queue:
         queue.declare()
-        queue.declare()  # idempotent
+        queue.declare()  # a second call changes nothing
         assert [future.result() for future in publish_all(queue, 202)] == list(range(202))
         assert [messages_in(broker_url, f"{name}_{shard}") for shard in range(4)] == [51, 51, 50, 50]
         received = Received(202)
@@ -80,7 +82,7 @@ def test_sequence_fills_the_shards_in_turn_and_strict_order_restores_the_sequenc
 
 @pytest.mark.parametrize("policy, options", [("random", {}), ("key", {"key": "customer-17"})])
 def test_other_policies_deliver_each_message_once(broker_url, name, policy, options):
-    """FC-74, FC-80."""
+    """Each other policy delivers each message once (FC-74, FC-80)."""
     with ShardedQueue(broker_url, name, 3, policy=policy) as queue:
         queue.declare()
         publish_all(queue, 90, **options)
@@ -94,7 +96,7 @@ def test_other_policies_deliver_each_message_once(broker_url, name, policy, opti
 
 
 def test_successive_gets_touch_all_shards(broker_url, name):
-    """FC-78: no shard's oldest message waits for more than N gets."""
+    """Successive gets take from all shards, so that no shard's oldest message waits for more than N gets (FC-78)."""
     with ShardedQueue(broker_url, name, 3) as queue:
         queue.declare()
         publish_all(queue, 12)
@@ -108,7 +110,7 @@ def test_successive_gets_touch_all_shards(broker_url, name):
 
 
 def test_a_return_names_the_message_and_the_logical_key(broker_url, name):
-    """FC-75, FC-76."""
+    """A returned message is reported with its logical routing key (FC-75, FC-76)."""
     with ShardedQueue(broker_url, name, 2, exchange=name, routing_key="orders") as queue:
         queue.declare()
         channel = pika.BlockingConnection(pika.URLParameters(broker_url)).channel()
@@ -122,7 +124,7 @@ def test_a_return_names_the_message_and_the_logical_key(broker_url, name):
 
 
 def test_a_refusal_names_the_message(broker_url, name):
-    """FC-75."""
+    """A refused message is reported (FC-75)."""
     with ShardedQueue(broker_url, name, 2) as queue:
         queue.declare(arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
         publish_all(queue, 2)
@@ -134,7 +136,7 @@ def test_a_refusal_names_the_message(broker_url, name):
 
 
 def test_a_failed_declaration_names_the_shard_and_leaves_the_others(broker_url, name):
-    """FC-72."""
+    """A declaration that fails names its shard and leaves the others (FC-72)."""
     connection = pika.BlockingConnection(pika.URLParameters(broker_url))
     connection.channel().queue_declare(f"{name}_1", durable=False)
     with ShardedQueue(broker_url, name, 3) as queue:
@@ -184,7 +186,7 @@ def test_the_prefetch_is_divided_among_the_shards(broker_url, name):
 
 
 def test_a_gap_is_reported_and_passed(broker_url, name):
-    """FC-81."""
+    """A gap in the numbers is reported, and later messages are handed over (FC-81)."""
     skips = []
     with ShardedQueue(broker_url, name, 2) as queue:
         queue.declare()
@@ -217,8 +219,8 @@ def test_cancel_gives_back_what_no_callback_had(broker_url, name):
 
 
 def test_one_of_two_connections_is_lost(broker_url, name):
-    """FC-77: the other shards go on, messages of the lost shards wait for the connection, and none is lost or
-    reordered.
+    """When one of two connections is lost, the other shards go on, messages of the lost shards wait for the connection,
+    and none is lost or reordered (FC-77).
     """
     with ShardedQueue(broker_url, name, 2, connections=2, reconnect_delay=0.5) as queue:
         queue.declare()
@@ -252,7 +254,7 @@ def test_without_a_broker(name):
         queue.close(timeout=0.1)
         with pytest.raises(PublishFailed, match="was closed"):
             waiting.result(SECONDS)
-        queue.close()  # idempotent
+        queue.close()  # a second call changes nothing
         with pytest.raises(ShardingError, match="is closed"):
             queue.publish(b"1")
 
@@ -272,7 +274,9 @@ def handshake(name):
 
 
 def test_closing_during_a_handshake_closes_the_connection_once_it_is_open(handshake):
-    """FC-85: the thread of the queue ends without an error."""
+    """A queue that is closed during the handshake closes the connection as soon as it is open, and its thread ends
+    without an error (FC-85).
+    """
     queue, client, received = handshake
     closing = threading.Thread(target=queue.close)
     closing.start()
@@ -310,13 +314,13 @@ def test_closing_waits_no_longer_than_its_timeout_for_a_handshake(handshake):
     ],
 )
 def test_bad_arguments(name, options, text):
-    """FC-72, FC-74, FC-77."""
+    """Wrong arguments are refused with the reason (FC-72, FC-74, FC-77)."""
     with pytest.raises(ValueError, match=text):
         ShardedQueue("amqp://127.0.0.1:1", name, **options)
 
 
 def test_bad_messages(broker_url, name):
-    """FC-84."""
+    """Wrong messages are refused with the reason (FC-84)."""
     with ShardedQueue(broker_url, name, 2, policy="key") as queue:
         with pytest.raises(TypeError, match="encode it to bytes"):
             queue.publish("text", key="a")

@@ -19,7 +19,7 @@ app.conf.update(
 )
 
 
-# Not shared: the test loads this module once per backend, and each app is to have its own tasks.
+# Not shared, because the test loads this module once per backend, and each app must have its own tasks.
 @app.task(shared=False)
 def add(x, y):
     return x + y
