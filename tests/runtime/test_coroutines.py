@@ -14,7 +14,9 @@ class Resource:
 
 
 def test_a_coroutine_that_awaits_while_it_is_closed_keeps_nothing_alive():
-    """An operation of Metadata awaits in a `finally`; the files of its process must be closed when that ends."""
+    """A coroutine that awaits in a `finally` while it is closed keeps nothing alive: operations of Metadata do so, and
+    the files of its process must be closed when that ends.
+    """
 
     async def operation(resource, first, second):
         try:
@@ -35,7 +37,9 @@ def test_a_coroutine_that_awaits_while_it_is_closed_keeps_nothing_alive():
 
 
 def test_an_error_at_an_await_keeps_nothing_alive():
-    """The traceback of the error refers to the frames of the coroutine, and no cycle may lead back to the error."""
+    """An error that is raised at an await keeps nothing alive: its traceback refers to the frames of the coroutine,
+    from which no cycle may lead back to the error.
+    """
 
     async def operation(resource, answer):
         await answer
@@ -54,7 +58,7 @@ def test_an_error_at_an_await_keeps_nothing_alive():
 
 
 def test_a_coroutine_that_has_ended_can_be_closed():
-    """Closing it does nothing."""
+    """Closing a coroutine that has ended does nothing."""
 
     async def operation():
         return None

@@ -143,7 +143,9 @@ WAYS = [
 class TestEnds:
     @pytest.mark.parametrize("message, reason", WAYS)
     def test_monitors_and_the_parent_are_notified(self, system, pair, message, reason):
-        """First the monitors get the reason, then the parent gets the exit of its child."""
+        """However a process ends, its monitors get the reason first, and then its parent is told that a child has
+        exited.
+        """
         _, child = pair
         system.tell(child, message)
         assert system.listen(WAIT) == ("down", "child", reason)
@@ -151,7 +153,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("message, reason", WAYS)
     def test_on_exit_is_called_once(self, system, pair, outside, message, reason):
-        """It is called once however the process ends."""
+        """`on_exit` is called once, however the process ends."""
         _, child = pair
         system.tell(child, ("report_to", outside))
         system.tell(child, message)
@@ -159,7 +161,7 @@ class TestEnds:
         assert heard.count("exit") == 1
 
     def test_a_crash_is_logged_once_with_its_traceback(self, system, pair, caplog):
-        """The log does not show the fields of the message."""
+        """A crash is logged once with its traceback, and without the fields of the message."""
         _, child = pair
         with caplog.at_level(logging.ERROR, "warren.runtime"):
             system.tell(child, ("crash",))
@@ -195,7 +197,7 @@ class TestEnds:
         assert system.listen(0.02) is None
 
     def test_a_crash_in_after_batch_is_a_crash(self, client, system):
-        """It is handled like a crash in any handler."""
+        """An error in after_batch is handled like a crash in any handler."""
 
         class Hurt(Mortal):
             def after_batch(self):
@@ -205,7 +207,7 @@ class TestEnds:
             client.ask(system.createActor(Hurt), ("hang",), WAIT)
 
     def test_on_exit_may_fail(self, system, caplog):
-        """The error is logged, and monitors and parent are notified all the same."""
+        """If `on_exit` fails, the error is logged, and monitors and parent are notified all the same."""
 
         class Clumsy(Mortal):
             def on_exit(self):
@@ -244,7 +246,7 @@ class TestEnds:
 
 class TestMonitors:
     def test_a_process_that_has_ended_is_reported_at_once(self, system, client, pair):
-        """A monitor of a process that has ended gets the reason NOPROC."""
+        """A monitor of a process that has ended already is notified at once, with the reason NOPROC."""
         supervisor, child = pair
         system.tell(child, ("stop",))
         assert [system.listen(WAIT)[0] for _ in range(2)] == ["down", "child exited"]
@@ -252,7 +254,7 @@ class TestMonitors:
         assert system.listen(WAIT) == ("down", "late", "noproc")
 
     def test_no_on_down_after_demonitor(self, system, client, pair):
-        """There is no on_down after demonitor."""
+        """A monitor that was taken back with demonitor brings no on_down."""
         supervisor, child = pair
         client.ask(supervisor, ("demonitor", "child"), WAIT)
         client.ask(supervisor, ("demonitor", "unknown"), WAIT)
@@ -260,7 +262,7 @@ class TestMonitors:
         assert system.listen(WAIT)[0] == "child exited"
 
     def test_a_name_is_one_monitor(self, system, pair):
-        """A second monitor of the same name replaces the first."""
+        """A process that monitors twice under one name has one monitor, the second."""
         supervisor, child = pair
         other = system.createActor(Mortal)
         system.tell(supervisor, ("monitor", other, "child"))
@@ -270,7 +272,7 @@ class TestMonitors:
         assert system.listen(WAIT) == ("down", "child", "other")
 
     def test_several_may_monitor_one(self, system, client):
-        """Each gets on_down with its own name for the process."""
+        """Several processes may monitor one, and each gets on_down with its own name for that process."""
         target = system.createActor(Mortal)
         for number in range(3):
             system.tell(system.createActor(Supervisor), ("monitor", target, number))
@@ -303,13 +305,15 @@ class TestMonitors:
 
 class TestOpenAsks:
     def test_a_crash_answers_the_asker(self, client, system):
-        """The asker gets ProcessDown with the reason."""
+        """If a process crashes at an ask, its asker gets ProcessDown with the reason."""
         with pytest.raises(ProcessDown) as caught:
             client.ask(system.createActor(Mortal), ("crash",), WAIT)
         assert caught.value.reason == ExitReason(ExitKind.CRASH, "ValueError: provoked")
 
     def test_so_does_every_other_end(self, system, pair):
-        """That holds for asks that were handled and for asks that are still in the mailbox."""
+        """Whatever the end of a process, askers get ProcessDown, for asks that were handled and for those still in the
+        mailbox.
+        """
         supervisor, child = pair
         system.tell(supervisor, ("ask_child", child, ("hang",)))
         system.tell(supervisor, ("ask_child", child, ("wait",)))
@@ -318,10 +322,10 @@ class TestOpenAsks:
         heard = [system.listen(WAIT) for _ in range(6)]
         reasons = [event[1] for event in heard if event[0] == "process down"]
         assert len(reasons) == 4 and reasons.count("enough") >= 3
-        assert set(reasons) <= {"enough", "noproc"}  # the last one may have come after the end
+        assert set(reasons) <= {"enough", "noproc"}  # the last ask may have come after the end
 
     def test_asking_a_process_that_has_ended(self, client, system):
-        """The asker gets ProcessDown with NOPROC at once."""
+        """An ask of a process that has ended gets ProcessDown with NOPROC at once."""
         target = system.createActor(Mortal)
         system.tell(system.createActor(Supervisor), ("monitor", target, "target"))
         system.tell(target, ("stop",))
@@ -330,7 +334,7 @@ class TestOpenAsks:
             client.ask(target, ("ping",), WAIT)
 
     def test_coroutines_of_an_ended_process_are_closed(self, system, client, outside):
-        """Their finally blocks run, and Python prints no warning."""
+        """When a process ends, the `finally` blocks of its coroutines run, and Python prints no warning."""
         target = system.createActor(Mortal)
         client.tell(target, ("report_to", outside))
         client.tell(target, ("wait",))
@@ -338,7 +342,9 @@ class TestOpenAsks:
         assert [system.listen(WAIT), system.listen(WAIT)] == ["exit", "coroutine closed"]
 
     def test_a_coroutine_that_fails_to_close_is_logged(self, system, client, caplog):
-        """The process ends all the same."""
+        """If a coroutine of a process that ends cannot be closed, the error is logged, and the process ends all the
+        same.
+        """
         target = system.createActor(Mortal)
         client.tell(target, ("stubborn",))
         client.tell(target, ("stop",))
@@ -347,7 +353,9 @@ class TestOpenAsks:
         assert "failed to close a coroutine" in caplog.text
 
     def test_a_monitor_of_nothing_ends_the_process_that_asks_for_it_and_no_other(self, system, client):
-        """The process took the monitor back as it ended, and that error ended the loop with all other processes."""
+        """A process that monitors None ends, and no other. Once, it took that monitor back as it ended, and the error
+        ended the loop with all processes.
+        """
         bystander = system.createActor(Mortal)
         system.tell(system.createActor(Supervisor), ("monitor", None, "nothing"))
         assert client.ask(bystander, ("ping",), WAIT) == "pong"
@@ -358,17 +366,19 @@ class TestMailboxLimit:
         """Exactly as many messages as the limit may wait."""
         small = system.createActor(Small)
         base.call(lambda: [base.enqueue(base.address, small, ("item", number)) for number in range(10)])
-        with pytest.raises(UnknownMessage):  # which only a living process objects to
+        with pytest.raises(UnknownMessage):  # only a living process raises this
             client.ask(small, ("nix",), WAIT)
 
     def test_beyond_the_limit_the_process_is_killed_and_its_parent_notified(self, system):
-        """The parent gets on_overload, then on_child_exited."""
+        """A process with more waiting messages than its limit is killed: its parent gets on_overload, and then
+        on_child_exited.
+        """
         system.tell(system.createActor(Supervisor), ("fill", 11))
         assert system.listen(WAIT) == ("overload", True)
         assert system.listen(WAIT)[0] == "child exited"
 
     def test_the_reason_has_the_numbers(self, base, system, client):
-        """The reason contains how many messages waited, and the limit."""
+        """The reason for which an overloaded process ended has the number of waiting messages and the limit."""
         small = system.createActor(Small)
         supervisor = system.createActor(Supervisor)
         system.tell(supervisor, ("monitor", small, "small"))

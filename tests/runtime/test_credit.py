@@ -38,25 +38,29 @@ class TestSettings:
     """credit_flow_settings (FC-1 to FC-3)."""
 
     def test_the_default_pair_is_400_200(self):
-        """It is RabbitMQ 3.10's."""
+        """A hop has the credit of RabbitMQ 3.10 by default: 400, and 200 more for each 200 taken."""
         assert DEFAULT_PAIR == (400, 200)
         assert CreditFlow().credit_from("p") == 400 and CreditFlow().credit_to("p") == 200
 
     @pytest.mark.parametrize("pair", [(600, 300), (200, 50), (1, 1), (0, 0), [4, 2]])
     def test_accepted(self, pair):
-        """A pair with 0 < M <= I, or (0, 0)."""
+        """A pair is accepted if 0 < M <= I, or if it is (0, 0)."""
         assert check_pair(pair, "key") == tuple(pair)
 
     @pytest.mark.parametrize(
         "pair", [(200, 400), (1, 0), (0, 1), (-1, -1), (4, -2), (4,), (4, 2, 1), "42", None, (4.0, 2), (True, True)]
     )
     def test_refused_naming_the_key(self, pair):
-        """With M > I the sender would wait for ever."""
+        """Any other pair is refused, with the name of the setting: with M > I, for instance, the sender would wait for
+        ever.
+        """
         with pytest.raises(ValueError, match="msg_store_credit_disc_bound"):
             check_pair(pair, "msg_store_credit_disc_bound")
 
     def test_a_pair_is_fixed_while_the_relation_lasts(self):
-        """FC-2: after its death a peer may come back with another pair."""
+        """While two actors know each other, their pair cannot change; after one has died it may come back with another
+        pair (FC-2).
+        """
         credit, _ = flow()
         credit.relate("store", (4000, 800))
         assert credit.credit_from("store") == 4000 and credit.credit_from("other") == 400
@@ -68,7 +72,7 @@ class TestSettings:
         assert credit.credit_from("store") == 1
 
     def test_a_hop_that_is_switched_off_never_blocks_nor_grants(self):
-        """Its pair is (0, 0)."""
+        """A hop whose pair is (0, 0) is switched off: it never blocks and never grants."""
         credit, grants = flow((0, 0))
         credit.spend("p", 10_000)
         credit.take("p", 10_000)
@@ -81,7 +85,7 @@ class TestPairBoundaries:
 
     @given(pairs)
     def test_blocked_exactly_by_the_initial_th_send(self, pair):
-        """One message earlier the actor is not blocked."""
+        """An actor is blocked by the I-th message that it sends, and not by the one before."""
         credit, _ = flow(pair)
         for _ in range(pair[0] - 1):
             credit.spend("p")
@@ -91,7 +95,7 @@ class TestPairBoundaries:
 
     @given(pairs, st.integers(1, 200))
     def test_a_grant_follows_every_more_th_taken(self, pair, taken):
-        """Each grant is M."""
+        """A grant of M follows each M-th message that is taken."""
         credit, grants = flow(pair)
         for number in range(1, taken + 1):
             credit.take("p")
@@ -99,7 +103,7 @@ class TestPairBoundaries:
         assert set(grants) <= {("p", pair[1])}
 
     def test_sending_goes_on_below_zero(self):
-        """The credit falls from 0 to -1, and this counts as one block."""
+        """An actor that goes on sending goes below zero, which still counts as one block."""
         credit, _ = flow((2, 1))
         for _ in range(5):
             credit.spend("p")
@@ -110,7 +114,7 @@ class TestBumpPartial:
     """bump_partial (FC-7, FC-9)."""
 
     def test_a_bump_that_leaves_nothing_does_not_unblock(self):
-        """The credit must rise above 0."""
+        """A grant unblocks an actor only if its credit rises above 0."""
         credit, _ = flow((4, 2))
         credit.spend("p", 7)
         credit.bump("p", 2)
@@ -121,7 +125,7 @@ class TestBumpPartial:
         assert not credit.blocked and credit.credit_from("p") == 2
 
     def test_two_exhausted_peers_need_both_bumps(self):
-        """One exhausted peer is enough to block."""
+        """An actor that two peers block goes on only when both have granted credit."""
         credit, _ = flow((4, 2))
         credit.spend("p", 4)
         credit.spend("q", 4)
@@ -219,7 +223,9 @@ class TestCascade:
     """cascade (FC-8, FC-14)."""
 
     def test_the_chain_fills_stops_and_runs_again(self):
-        """When the store stops, the reader stops; afterwards messages alone unblock all four stages."""
+        """When the store stops, all stages fill and the reader stops; once the store goes on, messages alone unblock
+        all four stages.
+        """
         chain = Chain((40, 20))
         while chain.read() or chain.work("channel") or chain.work("queue"):
             chain.deliver_bumps()
@@ -236,7 +242,9 @@ class TestCascade:
 
     @pytest.mark.parametrize("frozen, bound", [("channel", 40), ("queue", 80), ("store", 120)])
     def test_a_frozen_stage_holds_at_most_the_credit_above_it(self, frozen, bound):
-        """FC-59: the sum of I over all hops from the socket."""
+        """Behind a stage that is frozen, no more messages gather than the credits I of all hops from the socket to it
+        (FC-59).
+        """
         chain = Chain((40, 20))
         free = [name for name in chain.names[1:] if name != frozen]
         while chain.read() or any(chain.work(name) for name in free):
@@ -249,7 +257,9 @@ class TestPeerDeath:
     """peer_death (FC-53, FC-55, FC-56)."""
 
     def test_the_death_of_the_exhausted_peer_unblocks_and_cascades(self):
-        """It does so at once."""
+        """The death of the peer that blocks an actor unblocks it at once, and the actor sends the grants that it had
+        deferred.
+        """
         credit, grants = flow((4, 2))
         credit.take("up", 1)
         credit.spend("queue", 4)
@@ -259,7 +269,7 @@ class TestPeerDeath:
         assert not credit.blocked and grants == [("up", 2)]
 
     def test_a_peer_of_the_same_name_starts_afresh(self):
-        """It has full credit in both directions."""
+        """A peer that comes back under the same name has full credit in both directions."""
         credit, grants = flow((4, 2))
         credit.spend("p", 3)
         credit.take("p", 1)
@@ -267,7 +277,7 @@ class TestPeerDeath:
         assert credit.credit_from("p") == 4 and credit.credit_to("p") == 2
 
     def test_late_bumps_are_ignored(self):
-        """They make no entry."""
+        """A grant that comes after the death of its sender is ignored, and makes no entry."""
         credit, _ = flow((4, 2))
         credit.spend("p", 4)
         credit.peer_down("p")
@@ -276,7 +286,7 @@ class TestPeerDeath:
         assert credit.credit_from("p") == 4 and credit.credit_from("never seen") == 4
 
     def test_deferred_grants_of_an_ended_peer_are_dropped(self):
-        """A later peer of the same name does not get the deferred grants."""
+        """Grants that were deferred for a peer that died are not sent to a later peer of the same name."""
         credit, grants = flow((4, 2))
         credit.spend("down", 4)
         credit.take("up", 2)
@@ -285,7 +295,7 @@ class TestPeerDeath:
         assert not grants
 
     def test_an_unknown_peer_may_die(self):
-        """Nothing happens then."""
+        """The death of a peer that an actor never knew does nothing."""
         credit, _ = flow()
         credit.peer_down("stranger")
 
@@ -294,7 +304,9 @@ class TestReportedState:
     """flow_hold (FC-10, FC-41, FC-42) and the counters of FC-45."""
 
     def test_flow_shows_for_the_hold_time_from_the_start_of_the_block(self):
-        """Channels and queues show it for one second; a further exhausted peer does not prolong that."""
+        """Channels and queues show the state `flow` for one second from the start of a block; a further peer that
+        blocks does not prolong it.
+        """
         clock = Clock()
         credit, _ = flow((2, 1), clock=clock, hold=1.0)
         assert not credit.in_flow()
@@ -310,7 +322,7 @@ class TestReportedState:
         assert not credit.in_flow()
 
     def test_on_connections_from_its_end(self):
-        """Five seconds after the end of the last block."""
+        """Connections show the state `flow` during a block and for five seconds after its end."""
         clock = Clock()
         credit, _ = flow((2, 1), clock=clock, hold=5.0, hold_from="end")
         credit.spend("p", 2)
@@ -325,7 +337,9 @@ class TestReportedState:
             flow(hold_from="middle")
 
     def test_blocks_are_counted_by_class(self):
-        """Time in which several peers of a kind block counts once."""
+        """Blocks and blocked seconds are counted for each kind of peer; time in which several peers of a kind block
+        counts once.
+        """
         clock = Clock()
         credit, _ = flow((2, 1), clock=clock)
         credit.relate("q1", kind="queue")
@@ -374,7 +388,9 @@ class TestReportedState:
 
     @given(st.lists(st.tuples(st.booleans(), st.floats(0.001, 4.0)), max_size=40))
     def test_the_share_is_that_of_all_blocks(self, stretches):
-        """Compared with the intervals themselves, wherever the whole seconds fall."""
+        """The blocked share of the last seconds is that of the blocks themselves, wherever whole seconds begin
+        (compared with the intervals).
+        """
         clock, blocks = Clock(500.25), []
         credit, _ = flow((1, 1), clock=clock)
         for is_blocked, seconds in stretches:

@@ -67,7 +67,7 @@ class Web(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1), count=st.integers(1, 4))
     def publish(self, number, count):
-        """The reader above: it holds to what the channel allows."""
+        """Have the reader above the channels publish, as far as the channel's credit allows."""
         channel = self.name(f"channel{number}")
         if not self.flows[channel].blocked:
             self.pass_on(channel, count)

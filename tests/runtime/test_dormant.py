@@ -74,7 +74,9 @@ def parent(system):
 
 
 def test_the_first_message_creates_the_process(client, base, parent):
-    """The process handles the message that it was made with first, which comes from its parent."""
+    """The first message to a dormant address creates its process, which handles the message of its parent first and
+    then that one.
+    """
     one, two = client.ask(parent, ("make", 2), WAIT)
     assert len(base.dormant.by_address) == 2 and one._aaddr not in base.cells
     assert client.ask(one, ("note", "hello"), WAIT) == [(0, True), "hello"]
@@ -84,7 +86,9 @@ def test_the_first_message_creates_the_process(client, base, parent):
 
 
 def test_a_process_has_no_work_while_it_runs_and_nothing_waits(client, parent):
-    """A dormant process, one that has ended and one in another program could not be read."""
+    """`has_no_work` is true only of a process of this system that runs and for which nothing waits: not of a dormant
+    one, one that has ended, or one in another program.
+    """
     [one] = client.ask(parent, ("make", 1), WAIT)
     assert not client.ask(parent, ("has_no_work", one), WAIT)
     client.ask(one, ("note", 1), WAIT)
@@ -98,7 +102,9 @@ def test_a_process_has_no_work_while_it_runs_and_nothing_waits(client, parent):
 
 
 def test_a_copy_of_the_address_wakes_it_too(client, parent):
-    """The address that its parent got leads to the same process afterwards."""
+    """A message to a copy of a dormant address wakes the process, and its parent's own address then leads to the same
+    process.
+    """
     [one] = client.ask(parent, ("make", 1), WAIT)
     copy = LoopAddress(one._aaddr)
     assert client.ask(copy, ("note", 1), WAIT) == [(0, True), 1]
@@ -106,7 +112,9 @@ def test_a_copy_of_the_address_wakes_it_too(client, parent):
 
 
 def test_its_parent_monitors_it(client, parent):
-    """Under the name that was given at its making, and it learns of a crash."""
+    """The parent of a dormant process monitors it from its making on, under the name given there, and learns of a
+    crash.
+    """
     one, two = client.ask(parent, ("make", 2), WAIT)
     client.tell(two, ("crash",))
     assert client.ask(parent, ("ended",), WAIT) == (1, True)
@@ -116,7 +124,7 @@ def test_its_parent_monitors_it(client, parent):
 
 
 def test_a_monitor_wakes_it(client, system, parent):
-    """Who monitors it gets its end, as with any process."""
+    """Whoever monitors a dormant process wakes it, and learns of its end as with any process."""
     [one] = client.ask(parent, ("make", 1), WAIT)
     watcher = system.createActor(Watcher)
     client.ask(watcher, ("watch", one), WAIT)
@@ -126,7 +134,7 @@ def test_a_monitor_wakes_it(client, system, parent):
 
 
 def test_a_monitor_that_is_taken_back_at_once_is_gone(client, base, system, parent):
-    """The one who monitored it may end before the process handles anything, and must not be kept in its monitors."""
+    """A monitor that is taken back at once is gone, even if the dormant process has not yet handled anything."""
     [one] = client.ask(parent, ("make", 1), WAIT)
     watcher = system.createActor(Watcher)
     client.tell(watcher, ("glance", one))
@@ -135,7 +143,9 @@ def test_a_monitor_that_is_taken_back_at_once_is_gone(client, base, system, pare
 
 
 def test_it_ends_with_its_parent(client, base, system, parent):
-    """No entry of it is left, and an asker learns that there is no such process."""
+    """A dormant process ends with its parent: no entry of it is left, and an asker learns that there is no such
+    process.
+    """
     [one] = client.ask(parent, ("make", 1), WAIT)
     watcher = system.createActor(Watcher)
     client.ask(watcher, ("watch", parent), WAIT)

@@ -30,7 +30,9 @@ def test_faults(reason, is_fault, text):
 
 
 def test_it_crosses_operating_system_processes():
-    """A reason, and the error that carries one to an asker, pickle."""
+    """A reason, and the error that carries one to an asker, can be pickled, so they reach other operating-system
+    processes.
+    """
     reason = crash_reason(ValueError("x"))
     assert pickle.loads(pickle.dumps(reason)) == reason
     error = pickle.loads(pickle.dumps(ProcessDown(reason)))

@@ -54,7 +54,9 @@ def test_a_name_leads_to_the_process_that_has_it(base, client):
 
 
 def test_a_name_ends_with_its_process(base, client):
-    """Later asks and monitors fail at once. A process that has lost its name takes nothing away when it ends."""
+    """When a process ends, its name leads nowhere: later asks and monitors fail at once. If another process has taken
+    the name over, the end of the first one does not take it away.
+    """
     first, second = base.newPrimaryActor(Named), base.newPrimaryActor(Named)
     for process in (first, second):
         client.ask(process, ("take", "meta"), WAIT)
@@ -76,7 +78,7 @@ def test_a_name_can_be_monitored(base, client):
 
 
 def test_a_family_of_names_is_looked_up(base, client):
-    """Nothing is kept for each name of it."""
+    """Names of a family are looked up with a function, so that the system keeps nothing for each of them."""
     target = base.newPrimaryActor(Named)
     client.ask(target, ("family", "q", target), WAIT)
     assert client.ask(name(base, "q/1"), ("who",), WAIT) == target.addressDetails
@@ -86,7 +88,9 @@ def test_a_family_of_names_is_looked_up(base, client):
 
 
 class Expecting(Process):
-    """Has a family of names without processes, which it expects at first, and records what comes to it."""
+    """Has a family of names of which no process runs yet. It says of them that they are expected, until one runs, and
+    records what comes to it.
+    """
 
     def on_begin(self, sender):
         self.is_expecting, self.found, self.taken = True, None, []
@@ -94,7 +98,7 @@ class Expecting(Process):
         return True
 
     def on_runs(self, sender):
-        """The process behind `q/1` runs; nothing else will."""
+        """Say that the process behind `q/1` runs, and that nothing else will."""
         self.found, self.is_expecting = self.myAddress, False
         self.release_held("q/1")
         self.found = None
@@ -109,7 +113,9 @@ class Expecting(Process):
 
 
 def test_messages_to_a_process_that_is_expected_are_held(base, client):
-    """They arrive in order once it runs, and are undeliverable if it does not come."""
+    """Messages to a process that is expected wait until it runs and then arrive in order; if it does not come, they are
+    undeliverable.
+    """
     process = base.newPrimaryActor(Expecting)
     client.ask(process, ("begin",), WAIT)
     with pytest.raises(ProcessDown, match="noproc"):
@@ -145,7 +151,9 @@ def test_no_process_is_its_own_name():
 
 
 class Gatherer(Process):
-    """Carries messages to another system: all of a round at once."""
+    """Gathers what it is given in a round of the loop and sends all of it on at the end of the round, as the links to
+    other systems do.
+    """
 
     def on_start(self, sender):
         self.given, self.lines = [], []
@@ -175,7 +183,7 @@ class Giver(Process):
 
 
 def test_the_end_of_a_round_comes_after_all_that_are_ready(base, client):
-    """Three processes have turns of their own, and what they send leaves as one."""
+    """The end of a round comes after the turns of all that are ready: what three processes send leaves as one."""
     gatherer = base.newPrimaryActor(Gatherer)
     client.ask(gatherer, ("start",), WAIT)
     parents = [base.cells[base.newPrimaryActor(Named).addressDetails] for _ in range(3)]
@@ -191,7 +199,7 @@ def test_the_end_of_a_round_comes_after_all_that_are_ready(base, client):
 
 
 def test_a_simulation_has_no_rounds():
-    """The process has another turn."""
+    """In a simulation, which has no rounds, the end of a round is another turn of the process, and nothing is lost."""
     base = SimWorld(seed=3).machine("a").boot()
     system = ActorSystem(systemBase=base, transientUnique=True)
     gatherer, giver = base.newPrimaryActor(Gatherer), base.newPrimaryActor(Giver)
@@ -215,7 +223,9 @@ def test_a_name_that_was_taken_over_ends_once():
 
 
 def test_a_family_ends_with_its_process():
-    """The system would keep what the function belongs to, such as open files, for ever."""
+    """A family ends with its process: otherwise the system would keep its function, and what belongs to that, such as
+    open files, for ever.
+    """
     names = LocalNames("a-1")
     first, second = LoopAddress("a-1/X-1"), LoopAddress("a-1/X-2")
     names.register_family("q", lambda rest: first, first)

@@ -49,7 +49,9 @@ def files(path):
 
 
 def test_a_file_that_is_full_is_renamed(log, path):
-    """A line of 4 characters takes 5 bytes: two fit in 10 bytes, three do not."""
+    """A log file that is full is renamed and a new one begun; here two lines of 5 bytes fit in 10 bytes, and a third
+    does not.
+    """
     log(max_bytes=10, kept=2)
     for number in range(7):
         log.write(f"no {number}")
@@ -96,7 +98,7 @@ def test_a_file_that_was_renamed_is_opened_anew(log, path):
 
 
 def test_a_file_that_cannot_be_renamed_goes_on(log, path, monkeypatch, capsys):
-    """The next attempt comes a minute later."""
+    """A log file that cannot be renamed is written on, and the next attempt comes a minute later."""
     log(max_bytes=5, kept=1)
 
     def refuse(*names):
@@ -127,7 +129,7 @@ def test_all_files_of_the_program_are_reopened(log, path):
 
 
 def test_an_event_is_one_line():
-    """Nobody can forge a line by what he sends."""
+    """Each event is one line of the log, so that nobody can forge a line by what he sends."""
     line = LineFormatter().format(record("user '%s' logged in", "ann\n2026-01-01 error \u2028 \x1b[31m \udcff"))
     assert line.endswith(r" WARNING warren.test: user 'ann\n2026-01-01 error \u2028 \x1b[31m \udcff' logged in")
     assert line.isprintable()

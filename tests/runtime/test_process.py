@@ -109,18 +109,20 @@ def desk(system):
 class TestDispatch:
     @pytest.mark.parametrize("name", ["on_ask"])
     def test_a_handler_may_not_take_the_runtimes_messages(self, name):
-        """The definition of such a class raises TypeError."""
+        """A class that has a handler named like a message of the runtime raises TypeError at its definition."""
         with pytest.raises(TypeError, match="the runtime's own"):
             type("Wrong", (Process,), {name: lambda self, sender: None})
 
     @pytest.mark.parametrize("count", range(6))
     def test_fields_become_arguments(self, client, desk, count):
-        """(name, *fields) calls on_name(sender, *fields), for any number of fields."""
+        """A message (name, *fields) calls on_name(sender, *fields), for any number of fields."""
         fields = tuple(range(count))
         assert client.ask(desk, ("fields", *fields), WAIT) == (fields or ())
 
     def test_fields_of_a_sent_message(self, system, desk):
-        """These messages take the loop's own dispatch, without the wrapper of an ask."""
+        """A message that is sent, not asked, has its fields as arguments too, although the loop dispatches it without
+        the wrapper of an ask.
+        """
         system.tell(desk, ("tell_me", 5))
         assert system.listen(WAIT) == 5
 
@@ -142,16 +144,16 @@ class TestDispatch:
 
     @pytest.mark.parametrize("name", ["exit", "down", "timer", "child_exited", "$nothing"])
     def test_events_cannot_be_sent(self, client, desk, name):
-        """The names of events are no message names."""
+        """Nobody can send a process one of its events: their names are no names of messages."""
         with pytest.raises(UnknownMessage):
             client.ask(desk, (name,), WAIT)
 
     def test_anything_but_a_tuple_goes_to_on_message(self, client, desk):
-        """Strings and dataclasses, for example."""
+        """Whatever is not a tuple, such as a string or a dataclass, goes to on_message."""
         assert client.ask(desk, "text", WAIT) == ("not a tuple", "text")
 
     def test_the_error_names_the_message_but_not_its_fields(self, client, desk):
-        """Fields may be secret."""
+        """The error for an unknown message has its name, and not its fields, which may be secret."""
         with pytest.raises(UnknownMessage, match=r"Desk has no handler for \('nix', ...\) of 2") as caught:
             client.ask(desk, ("nix", "password"), WAIT)
         assert "password" not in str(caught.value)
@@ -174,13 +176,13 @@ class TestAnswers:
         assert client.ask(desk, ("value", [1]), WAIT) == [1]
 
     def test_none_from_a_plain_handler_is_no_answer(self, client, desk):
-        """The answer may come later; only the asker's timeout ends the wait."""
+        """None from a plain handler is no answer: it may come later, and only the asker's timeout ends the wait."""
         with pytest.raises(ProcessTimeout):
             client.ask(desk, ("silence",), 0.02)
 
     @pytest.mark.parametrize("release, error", [(("release", "now"), None), (("release_error",), NotToday)])
     def test_an_answer_may_come_later_and_once(self, system, client, release, error):
-        """reply or reply_error with the sender that was kept; a second answer is dropped."""
+        """A handler may keep the sender and answer later with reply or reply_error; a second answer is dropped."""
         customer = system.createActor(Customer)
         desk = client.ask(customer, ("desk",), WAIT)
         # On its way to the desk the question stays ahead of the release: both come from the customer.
@@ -194,12 +196,12 @@ class TestAnswers:
         assert client.ask(desk, ("nothing",), WAIT) is None
 
     def test_a_coroutine_may_answer_before_it_returns(self, client, desk):
-        """The value that it returns is then dropped."""
+        """A coroutine may answer before it returns; the value that it returns is then dropped."""
         assert client.ask(desk, ("early",), WAIT) == "early"
 
     @pytest.mark.parametrize("name, text", [("refuse", "plain"), ("refuse_async", "async")])
     def test_errors_of_the_listed_types_travel(self, client, desk, name, text):
-        """The asker gets the error and the process lives on."""
+        """An error of a type in `reply_errors` goes to the asker, and the process lives on."""
         with pytest.raises(NotToday, match=text):
             client.ask(desk, (name,), WAIT)
         assert client.ask(desk, ("value", 1), WAIT) == 1
@@ -216,11 +218,11 @@ class TestAnswers:
         assert client.ask(address, ("value", 1), WAIT) == 1
 
     def test_the_handle_names_the_asker(self, client, desk):
-        """The asker's address is sender.address."""
+        """The sender of an ask has the asker's address in `sender.address`."""
         assert client.ask(desk, ("who",), WAIT) == client.address
 
     def test_sent_messages_take_no_answer(self, system, client, desk):
-        """The value that the handler returns is dropped."""
+        """The value that a handler returns for a message that was sent, not asked, is dropped."""
         system.tell(desk, ("value", 1))
         client.ask(desk, ("value", 2), WAIT)
         assert system.listen(0) is None
@@ -303,7 +305,7 @@ class TestCoroutines:
         assert client.ask(waiter, ("quick",), WAIT) == ("quick", ["one"])
 
     def test_spawn_runs_a_coroutine_beside(self, system):
-        """A plain handler may start a coroutine."""
+        """A plain handler may start a coroutine with `spawn`, which runs beside it."""
         waiter = system.createActor(Waiter)
         with system.private() as outside:
             outside.tell(waiter, ("background", outside._systemBase._port.address))
@@ -311,13 +313,13 @@ class TestCoroutines:
             assert outside.listen(WAIT) == "background done"
 
     def test_asks_run_side_by_side(self, system, client):
-        """ask sends at once; the awaits may come in any order."""
+        """`ask` sends at once, so several asks run side by side, and their awaits may come in any order."""
         waiter = system.createActor(Waiter)
         one, other = system.createActor(Desk), system.createActor(Desk)
         assert client.ask(waiter, ("both", one, other), WAIT) == (2, 1)
 
     def test_awaiting_something_foreign_is_a_crash(self, system, client):
-        """Only what ask and run_blocking return can be awaited."""
+        """A coroutine that awaits anything but what ask and run_blocking return crashes its process."""
 
         class Foreign(Process):
             async def on_wrong(self, sender):
@@ -349,12 +351,12 @@ class TestBlockingWork:
         assert what == "x" and ident not in (client.ask(blocker, ("here",), WAIT), threading.get_ident())
 
     def test_its_error_is_raised_at_the_await(self, system, client):
-        """The error is the same object's type and text."""
+        """The error of a blocking call is raised at the await, with its type and text."""
         with pytest.raises(ValueError, match="no number"):
             client.ask(system.createActor(Blocker), ("run", "error"), WAIT)
 
     def test_many_calls_share_few_threads(self, base, system, client):
-        """There are never more threads than the limit."""
+        """However many blocking calls there are, no more threads run than the limit."""
         blocker = system.createActor(Blocker)
         idents = {client.ask(blocker, ("run", number), WAIT)[0] for number in range(50)}
         assert len(idents) <= 4
@@ -382,7 +384,9 @@ class Clock(Process):
         return True
 
     def on_late_cancel(self, sender):
-        """Two timers are due at once; the first cancels the second, whose message waits in the mailbox."""
+        """Cancel a timer that is due together with another one: the first cancels the second, whose message waits in
+        the mailbox.
+        """
         self.to = sender
         self.start_timer(0, "canceller")
         self.victim = self.start_timer(0, "victim")
@@ -416,7 +420,7 @@ class TestTimers:
         assert system.listen(WAIT)[0] == "last"
 
     def test_a_cancel_reaches_a_timer_in_the_mailbox(self, system):
-        """It does so even if the timer is due and its message waits in the mailbox."""
+        """A cancel takes effect even if the timer is due and its message waits in the mailbox."""
         system.tell(system.createActor(Clock), ("late_cancel",))
         assert system.listen(WAIT)[0] == "end"
 
@@ -485,7 +489,7 @@ class TestDescriptors:
             assert system.listen(0.02) is None
 
     def test_a_dead_process_watches_nothing(self, base, system, client):
-        """The poller forgets its descriptors, which on_exit may close."""
+        """When a process ends, the poller forgets its descriptors, which on_exit may close."""
         ours, theirs = socket.socketpair()
         number = theirs.detach()
         with ours:
@@ -511,7 +515,9 @@ class TestDescriptors:
         mine, again = socket.socketpair()
 
         def use_again() -> None:
-            """In one turn of the loop, which would log an error between the two, and get that number for a file."""
+            """Close the descriptor and get its number for a file, in one turn of the loop, which would otherwise log an
+            error in between.
+            """
             first._cell.actor.sock.close()
             os.dup2(again.fileno(), number)
 
@@ -526,7 +532,7 @@ class TestDescriptors:
 
     @pytest.mark.skipif(IS_PORTABLE, reason="only epoll refuses regular files")
     def test_a_regular_file_cannot_be_watched(self, system, client, tmp_path):
-        """epoll refuses it, and so does `watch`: a file would be ready for ever."""
+        """epoll refuses regular files, and so does `watch`: a file would be ready for ever."""
 
         class Filer(Process):
             reply_errors = (OSError,)
@@ -555,7 +561,7 @@ class PoisonTaster(Process):
 
 
 def test_poison_from_a_plain_actor_is_an_event(system):
-    """A plain actor that fails twice returns the message, which the process gets in on_poison."""
+    """If a plain actor fails twice at a message, the sender gets it back in on_poison."""
     system.tell(system.createActor(PoisonTaster), ("feed", "x"))
     assert system.listen(WAIT) == ("poison", "x")
     assert issubclass(PoisonMessage, ActorSystemMessage)
@@ -567,7 +573,7 @@ class Dice(Process):
 
 
 def test_clock_and_dice_come_from_the_base(base, system, client):
-    """A simulation replaces the clock and the random bytes."""
+    """The clock and random bytes of a process come from the base, so that a simulation can replace them."""
     base.random_bytes = lambda count: b"\6" * count
     base.now = lambda: 42.0
     base.wall_clock = lambda: 1e9

@@ -104,7 +104,7 @@ def until(condition):
 
 
 def test_processes_work_together(connected):
-    """They send, ask and monitor each other as on one node."""
+    """Processes of two systems send, ask and monitor each other as on one node."""
     a, b = connected
     a.ask("tell", b.address, 5)
     assert a.ask("inquire", b.address, ("heard",)) == [0, 1, 2, 3, 4]
@@ -115,7 +115,9 @@ def test_processes_work_together(connected):
 
 
 def test_a_lost_connection_fails_asks_and_fires_monitors(connected):
-    """The side that is asked and monitored forgets both."""
+    """When a connection is lost, asks fail and monitors fire, and the side that was asked and monitored
+    forgets both.
+    """
     a, b = connected
     failed = []
 
@@ -139,7 +141,9 @@ def test_a_lost_connection_fails_asks_and_fires_monitors(connected):
 
 
 def test_messages_to_a_lost_system_are_undelivered(nodes):
-    """They are counted and are no error; asks and monitors fail at once."""
+    """Messages to a system that is not connected are counted as undelivered and are no error; asks and monitors fail at
+    once.
+    """
     a, b = nodes
     a.ask("tell", b.address, 3)
     assert a.base.undelivered.count == 3
@@ -151,7 +155,9 @@ def test_messages_to_a_lost_system_are_undelivered(nodes):
 
 
 def test_an_earlier_run_of_a_node_is_gone_for_certain(connected):
-    """Its processes have ended, whether it is another node or this one."""
+    """Asks of processes of an earlier run of a node, be it another node or this one, fail with `noproc`, because these
+    processes have certainly ended.
+    """
     a, b = connected
     for address in ("b-0/Peer-1", "a-0/Peer-1", "a-1/Peer-999"):
         with pytest.raises(ProcessDown, match="noproc"):

@@ -129,7 +129,7 @@ def test_those_who_have_waited_longest_go_on_first():
 
 
 def test_waking_runs_nothing_at_once():
-    """The coroutine goes on in a later turn, so the code after `wake` runs first."""
+    """`wake` runs nothing at once: the coroutine goes on in a later turn, so the code after `wake` runs first."""
     stage = ordinary()
     stage.begin("wait", "a")
     stage.tell("wake")
@@ -149,7 +149,9 @@ def test_a_wait_may_be_over_before_it_is_awaited():
 
 
 def test_a_condition_is_checked_again_after_the_wait():
-    """Two are woken, and the first makes the condition false again: the second keeps waiting."""
+    """A condition is checked again after the wait: of two coroutines that are woken, the first makes it false again,
+    and the second keeps waiting.
+    """
     stage = ordinary()
     first, second = stage.begin("wait_for", "first"), stage.begin("wait_for", "second")
     stage.tell("wake", "all")
@@ -184,7 +186,7 @@ def test_the_timeout_of_a_condition_counts_from_the_beginning():
 
 
 def test_a_wait_that_is_woken_does_not_time_out():
-    """The timer is due while the coroutine that was woken waits for its turn."""
+    """A wait that was woken does not time out, even if its timer is due before the coroutine has its turn."""
     stage = ordinary()
     answer = stage.begin("wait", "a", 1.0)
     stage.world.settle(0.5)
@@ -196,7 +198,9 @@ def test_a_wait_that_is_woken_does_not_time_out():
 
 @pytest.mark.parametrize("is_woken", [False, True])
 def test_the_end_of_the_process_ends_the_wait(is_woken):
-    """Askers get the reason for which the process ended, and reference counting alone frees what waited."""
+    """When a process ends, askers of a coroutine that waits get the reason, and reference counting alone frees what
+    waited.
+    """
     stage = ordinary()
     answer = stage.begin("wait", "a")
     stage.world.settle()
@@ -268,7 +272,7 @@ def test_another_turn_comes_without_a_message():
 
 class TestOnALoop:
     def test_many_that_are_woken_share_their_turns_with_messages(self, system, client):
-        """More coroutines than a turn resumes: a message that waits is handled before the last of them."""
+        """If more coroutines are woken than a turn resumes, a message that waits is handled before the last of them."""
         store = system.createActor(Store)
         for number in range(200):
             client.tell(store, ("wait", number))

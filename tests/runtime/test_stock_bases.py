@@ -85,7 +85,7 @@ class Office(Process):
 
 
 class Hub(Process):
-    """An address on every base; messages for it go to the sender of `listen`."""
+    """An address that exists on every base: it passes each message on to the sender of `listen`."""
 
     def __init__(self):
         self.heard = []
@@ -143,7 +143,7 @@ def test_asks_and_answers(stock, office):
     assert ask(stock, office, ("pass_on", ("refuse",))) == ("Stock", "refused")
     assert ask(stock, office, ("pass_on", ("nix",)))[0] == "UnknownMessage"
     assert ask(stock, office, ("pass_on", ("blocking",))) == 1024
-    assert ask(stock, office, ("pass_on", ("batches",))) == 5  # the office's monitor was a message too
+    assert ask(stock, office, ("pass_on", ("batches",))) == 5  # five: the monitor that the office set was a message too
 
 
 def test_timers(stock, office, hub):

@@ -253,7 +253,7 @@ class Relay(Actor):
 
 
 def test_exit_may_spare_the_children(system):
-    """notRecursive() leaves them alive (Thespian's simple base forgets to)."""
+    """An exit request that is notRecursive() leaves the children alive (Thespian's simple base forgets to)."""
     parent = system.createActor(Merciful)
     child = system.ask(parent, "child", WAIT)
     system.tell(parent, ActorExitRequest())

@@ -1,4 +1,6 @@
-"""Brief calls: those of thousands of processes run one after the other in one thread, with one hop for many."""
+"""Brief blocking calls: those of thousands of processes run one after the other in one thread, and come back to the
+loop many at a time.
+"""
 
 import gc
 import threading
@@ -41,7 +43,9 @@ class Answers:
 
 
 def test_brief_calls_that_wait_take_one_hop_and_each_gets_its_own_answer(pool):
-    """Two thousand queues look at their files at a start. One thread serves them, although four may run."""
+    """Two thousand brief calls that wait are made by one thread, although four may run, and come back to the loop
+    together: at a start, thousands of queues look at their files.
+    """
     answers, may_go = Answers(2001), threading.Event()
     pool.submit_brief(answers.of("first"), may_go.wait, (WAIT,))
     for number in range(2000):
@@ -91,7 +95,9 @@ def test_brief_calls_that_wait_are_dropped_when_the_pool_closes():
 
 
 def test_no_error_of_a_brief_call_is_left_in_memory(pool):
-    """Reference counting frees it: the collector is off here."""
+    """The error of a brief call, whose traceback refers to much, is freed by reference counting; the collector is off
+    here.
+    """
 
     class Failed(Exception):
         pass

@@ -1,4 +1,4 @@
-"""Few clients are served without lanes and rounds, and hold up nobody else for it."""
+"""A few busy clients are served directly, without the work of lanes and rounds, and still hold up nobody else."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TOO_MANY = 200_000
 
 
 class Spinner(Process):
-    """Has one turn after the other from its first input on, until `until()` or a limit is reached; then it stops the
-    loop. `at_turn` has what it does in a turn, by number.
+    """Has one turn after the other from its first input on, until `until()` is true or a limit is reached; then it
+    stops the loop. `at_turn` maps the number of a turn to what the process does in it.
     """
 
     def on_open(self, sender, fd, until, at_turn):
@@ -52,7 +52,7 @@ class Busy(Process):
 
 
 class Relay(Process):
-    """Sends itself a message for its input, and notes how many turns busy processes had until that one came."""
+    """Sends itself a message for its input, and notes how many turns busy processes had until that message came."""
 
     def on_open(self, sender, fd, noted):
         self.noted = noted
@@ -167,12 +167,14 @@ def test_many_busy_processes_of_one_client_do_not_hold_up_another(loop, pipes, n
 
 
 def test_a_call_from_another_thread_is_next(loop, noted, spin, patient):
-    """A finished sync must not wait for a poll."""
+    """What another thread posts to the loop, such as the end of a sync, is handled in the next turn and does not wait
+    for a poll.
+    """
     assert spin({5: lambda spinner: loop.post(noted.append, "called")}) == 6
 
 
 def test_a_timer_is_not_late(loop, noted, spin, patient):
-    """Timers end the direct turns."""
+    """A timer that is due ends the direct turns, so that it fires in time."""
     noter = opened(loop, Noter, None, noted)
     loop.enqueue(loop.address, noter, ("want_timer", 0.01))
     loop.run_until(lambda: not loop.lanes, 60)
@@ -182,7 +184,9 @@ def test_a_timer_is_not_late(loop, noted, spin, patient):
 
 
 def test_a_round_ends(loop, noted, spin, patient):
-    """What a process has put off to the end of the round is done when those who were ready had their turns."""
+    """Direct turns, too, have an end of the round: what a process has put off until then is done once those that were
+    ready had their turns.
+    """
     noter = opened(loop, Noter, None, noted)
     turns = spin({5: lambda spinner: spinner.send(noter, ("want_round_end",))})
     assert noted == ["round end"]

@@ -1,4 +1,4 @@
-"""Lanes: who causes more work gets no more turns than who causes little."""
+"""Lanes: a client that causes much work gets no more turns than one that causes little."""
 
 from __future__ import annotations
 
@@ -136,7 +136,9 @@ def pipes():
 
 
 def opened(loop, process, *arguments):
-    """The address of a new process that has handled `open` or `start`, like all that it has started."""
+    """Create a process, have it handle `open` or `start`, wait until all that it has started has done so too, and
+    return its address.
+    """
     system = ActorSystem(systemBase=loop, transientUnique=True)
     address = system.createActor(process)
     loop.enqueue(loop.address, address, arguments)
@@ -225,9 +227,8 @@ def test_the_timers_of_one_parent_s_children_are_one_client(loop, pipes):
 
 
 def test_a_client_does_not_wait_where_its_process_has_met_a_crowd(loop, pipes):
-    """The timer of a client's process is due together with those of a thousand others, and then it gets a message.
-
-    Without the client it would have its turn behind theirs.
+    """A client is served at once although its process had joined the lane of a thousand others, because its timer was
+    due together with theirs. Left there, it would have its turn behind them all.
     """
     noted: list[int] = []
     opened(loop, Parent, "start", 1000, 3600)
@@ -256,7 +257,7 @@ def test_a_process_that_waits_in_a_crowd_may_end_there(loop, pipes):
 
 
 def test_timers_and_calls_by_the_thousand_are_taken_in_several_rounds(loop, pipes, monkeypatch):
-    """A client that is idle while they come waits for one round of them only."""
+    """A client that is idle while thousands of timers and calls come waits for one round of them only."""
     monkeypatch.setattr(loop_base, "TIMERS", 10)
     monkeypatch.setattr(threads, "CALLS", 10)
     opened(loop, Parent, "start", 100, 0.0)
@@ -300,7 +301,9 @@ def test_a_long_round_is_interrupted_for_a_poll(loop, pipes, monkeypatch):
 
 
 def test_descriptors_that_were_left_out_are_served_next(loop, pipes, monkeypatch):
-    """The turn of one descriptor took all the time for descriptors, and nothing else is to be done."""
+    """Descriptors that one round of the loop had no time for are served in the next one, although nothing else is to be
+    done.
+    """
     monkeypatch.setattr(descriptors, "ROUND_SECONDS", 0.0)
     noted: list[int] = []
     for reading, _ in pipes[:5]:
@@ -311,7 +314,7 @@ def test_descriptors_that_were_left_out_are_served_next(loop, pipes, monkeypatch
 
 
 def test_an_idle_client_has_no_lane(loop, pipes):
-    """A lane takes memory, and most connections are idle most of the time."""
+    """A client that is idle has no lane, which would take memory: most connections are idle most of the time."""
     clients = [opened(loop, Client, "open", reading, 1, 3) for reading, _ in pipes[:20]]
     for _, writing in pipes[:20]:
         os.write(writing, b".")
@@ -411,7 +414,7 @@ def test_ctrl_c_in_a_turn_loses_no_process(loop, pipes):
 
 
 def test_a_busy_loop_keeps_house(loop, monkeypatch):
-    """The program's own work is done while processes never pause."""
+    """`housekeep`, the program's own work, is done between turns even while processes never pause."""
     monkeypatch.setattr(loop_base, "HOUSEKEEPING_SECONDS", 0.0)
     monkeypatch.setattr(loop_base, "POLL_INTERVAL", 0.0)
     done: list[int] = []

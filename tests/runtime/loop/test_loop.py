@@ -146,7 +146,7 @@ class TestSleep:
         assert used() - before < 0.005
 
     def test_a_far_timer_does_not_overflow_the_sleep(self, system, client):
-        """A timer may be due in a hundred years."""
+        """A timer that is due in a hundred years does not overflow the loop's longest sleep."""
 
         class Patient(Process):
             def on_wait(self, sender):
@@ -157,7 +157,7 @@ class TestSleep:
         assert client.ask(system.createActor(Witness), ("ping",), WAIT) == "pong"
 
     def test_busy_with_names_the_work(self, base, system, client):
-        """It is empty when there is no work."""
+        """`busy_with` names the processes that have work, and is empty when none has."""
         flood = system.createActor(Flood)
         assert base.call(base.busy_with) == ""
         assert client.ask(flood, ("start", 1), WAIT)
@@ -202,7 +202,7 @@ class TestCallersThread:
         assert own.name not in [thread.name for thread in threading.enumerate()]
 
     def test_run_until(self, own):
-        """It returns the last value of the condition, which is False after the timeout."""
+        """`run_until` returns the last value of its condition, which is False after the timeout."""
         system = ActorSystem(systemBase=own, transientUnique=True)
         flood = system.createActor(Flood)
         system.tell(flood, ("start", 1))
@@ -211,7 +211,7 @@ class TestCallersThread:
         assert not own.run_until(lambda: False, 0.01)
 
     def test_run_forever_until_stop(self, own):
-        """Another thread may call `stop`; the actors stay."""
+        """Another thread may end `run_forever` with `stop`; the actors stay, and go on when the loop runs again."""
         system = ActorSystem(systemBase=own, transientUnique=True)
         address = system.createActor(Witness)
         timer = threading.Timer(0.02, own.stop)
@@ -222,12 +222,12 @@ class TestCallersThread:
             assert client.ask(address, ("ping",), WAIT) == "pong"
 
     def test_a_stop_before_the_loop_runs_takes_effect(self, own):
-        """A signal that comes between set-up and run_forever takes effect."""
+        """A stop before run_forever, such as that of a signal during the set-up, makes run_forever return."""
         own.stop()
         own.run_forever()
 
     def test_shutdown_from_another_thread(self):
-        """run_forever returns, and all actors have ended."""
+        """A shutdown from another thread ends all actors, and then run_forever returns."""
         base = LoopBase(thread=False)
         threading.Timer(0.02, base.shutdown).start()
         base.run_forever()
@@ -256,11 +256,11 @@ class TestCallersThread:
         assert ended == [True] and time.monotonic() - started < 1
 
     def test_a_running_loop_cannot_be_run_again(self, base):
-        """No thread can run it again."""
+        """While one thread runs the loop, another one that tries to run it gets an error."""
         with pytest.raises(RuntimeError, match="running already"):
             base.run_forever()
 
 
 class Silent(Process):
     def on_hm(self, sender):
-        """No answer."""
+        """Never answers."""

@@ -43,7 +43,7 @@ class Server(Process):
         raise Refused("no")
 
     def on_silence(self, sender):
-        """No answer."""
+        """Never answers."""
 
     def on_open_asks(self, sender):
         return len(self._asked) - 1
@@ -86,7 +86,7 @@ class TestThreads:
         assert client.ask(server, ("total",), WAIT) == expected
 
     def test_tells_of_each_thread_keep_their_order(self, system, client):
-        """The server checks the order of each thread's numbers."""
+        """The tells of one thread arrive in order; the server checks that."""
         server = system.createActor(Server)
         in_threads(8, lambda thread: [client.tell(server, ("in_order", thread, number)) for number in range(300)])
         assert client.ask(server, ("total",), WAIT) == 0
@@ -100,7 +100,7 @@ class TestThreads:
         assert all(client.ask(address, ("add", 1), WAIT) == 1 for address in addresses[::50])
 
     def test_private_contexts_in_threads(self, system):
-        """This is Thespian's own way of using a system from several threads."""
+        """Thespian's own way of using a system from several threads, a private context for each, works."""
         server = system.createActor(Server)
 
         def work(thread):
@@ -120,7 +120,7 @@ class TestAnswers:
             client.ask(server, ("refuse",), WAIT)
 
     def test_a_timeout_leaves_nothing_behind(self, system, client):
-        """Neither the client nor the process keeps the ask."""
+        """After an ask that timed out, neither the client nor the process keeps anything of it."""
         server = system.createActor(Server)
         for _ in range(10):
             with pytest.raises(ProcessTimeout):
@@ -155,7 +155,9 @@ class TestAnswers:
             client.ask(server, ("total",), WAIT)
 
     def test_an_actor_may_not_wait_for_its_own_system(self, system, client):
-        """It would wait for itself. The RuntimeError is the reason of its crash here."""
+        """An actor that asks its own system as if from outside would wait for itself, so it gets a RuntimeError, of
+        which it crashes here.
+        """
         with pytest.raises(ProcessDown, match="cannot wait for its own system"):
             client.ask(system.createActor(Server), ("ask_own_system", client), WAIT)
 

@@ -1,4 +1,4 @@
-"""Pollers: epoll and its portable twin behave alike."""
+"""Pollers: epoll and its replacement on other systems behave alike."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pair():
 
 
 def test_masks_are_those_of_epoll():
-    """Events of epoll are used without translation."""
+    """The masks of events are those of epoll, so that its events need no translation."""
     select = poller_module.select
     if hasattr(select, "epoll"):
         assert READ == select.EPOLLIN | select.EPOLLPRI
@@ -42,7 +42,9 @@ def test_masks_are_those_of_epoll():
 
 
 def test_a_ready_descriptor_is_reported_until_it_is_served(poller, pair):
-    """Level triggered: nothing is lost if a handler reads only part of its input."""
+    """A descriptor is reported again until all its input is read, so that nothing is lost if a handler reads only a
+    part.
+    """
     ours, theirs = pair
     poller.watch(Owner(), ours.fileno(), READ)
     assert poller.poll(0) == []
@@ -79,7 +81,7 @@ def test_the_end_of_a_connection_is_reported(poller, pair):
 
 
 def test_the_last_owner_gets_the_events(poller, pair):
-    """Only it can stop watching, too."""
+    """If two processes watch one descriptor, the last one gets its events, and only that one can stop watching it."""
     ours, theirs = pair
     first, second = Owner(), Owner()
     poller.watch(first, ours.fileno(), READ)
@@ -108,7 +110,9 @@ def test_a_number_that_is_used_again_is_watched_again(poller, pair):
 
 
 def test_a_closed_descriptor_can_be_unwatched(poller, pair):
-    """`on_exit` of a process may close its sockets before the system stops watching them."""
+    """A closed descriptor can still be unwatched: `on_exit` of a process may close its sockets before the system stops
+    watching them.
+    """
     ours, _ = pair
     owner, number = Owner(), ours.fileno()
     poller.watch(owner, number, READ)
@@ -118,7 +122,7 @@ def test_a_closed_descriptor_can_be_unwatched(poller, pair):
 
 
 def test_no_descriptor_starves(poller):
-    """At most MAX_EVENTS at a time, but all in turn."""
+    """One poll reports MAX_EVENTS descriptors at most, and the next polls report the others."""
     pairs = [socket.socketpair() for _ in range(3 * MAX_EVENTS)]
     owner = Owner()
     for ours, theirs in pairs:

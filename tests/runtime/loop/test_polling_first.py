@@ -84,7 +84,7 @@ def test_a_timer_that_is_due_soon_is_not_late(base, waiting):
 
 
 def test_a_loop_does_not_poll_while_other_threads_work_for_it(base, waiting, monkeypatch):
-    """It would take the interpreter from them again and again."""
+    """A loop does not poll while other threads work for it: it would take the interpreter from them again and again."""
     waiting.sleeps = [POLLING_SECONDS / 2, POLLING_SECONDS / 2]
     base._wait(waiting.now, None)
     polls(waiting)
@@ -94,7 +94,7 @@ def test_a_loop_does_not_poll_while_other_threads_work_for_it(base, waiting, mon
 
 
 def test_a_loop_hardly_polls_while_that_finds_nothing(base, waiting):
-    """What it waits for needs the processor that polling takes."""
+    """A loop that polls in vain soon polls rarely, because polling takes the processor from what the loop waits for."""
     waiting.sleeps = [POLLING_SECONDS / 2] * 1000
     for _ in range(1000):
         base._wait(waiting.now, None)

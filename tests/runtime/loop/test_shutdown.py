@@ -48,11 +48,11 @@ class Looping(Process):
         self.send(self.myAddress, ("again",))
 
     def on_nothing(self, sender):
-        """No answer."""
+        """Never answers."""
 
 
 class Heartless(Actor):
-    """Asks to exit alone, so that its child lives on."""
+    """Ends without its child: it makes its exit request not recursive."""
 
     def receiveMessage(self, message, sender):
         if message == "child":
@@ -63,7 +63,7 @@ class Heartless(Actor):
 
 def test_nothing_is_left_after_fifty_systems_in_a_row():
     """There are as many threads and descriptors afterwards as before."""
-    gc.collect()  # what earlier tests left would else be closed on the way
+    gc.collect()  # closes now what earlier tests left, and not on the way
     threads, descriptors = set(threading.enumerate()), open_descriptors()
     for number in range(50):
         base = LoopBase()
@@ -76,7 +76,7 @@ def test_nothing_is_left_after_fifty_systems_in_a_row():
 
 
 def test_the_system_itself_is_garbage_afterwards():
-    """Nothing global keeps a reference to it."""
+    """After its shutdown nothing global refers to a system, so it is freed."""
     base = LoopBase()
     system = ActorSystem(systemBase=base, transientUnique=True)
     with OutsideClient(system) as client:
@@ -119,7 +119,7 @@ def test_children_that_were_spared_go_with_the_system(system, base):
 
 
 def test_a_blocking_call_that_hangs_does_not_hold_up_shutdown(caplog):
-    """The shutdown gives it up after shutdown_seconds and logs that."""
+    """A shutdown gives up a blocking call that hangs after `shutdown_seconds`, and logs that."""
     release = threading.Event()
 
     class Hanging(Process):
@@ -146,7 +146,9 @@ def test_a_blocking_call_that_hangs_does_not_hold_up_shutdown(caplog):
 
 
 def test_one_warning_names_some_of_the_processes_that_did_not_end(caplog, monkeypatch):
-    """A broker with 20,000 queues wrote a line for each of them."""
+    """Processes that did not end in time give one warning with a few names; a broker with 20,000 queues once wrote a
+    line for each.
+    """
     base = LoopBase(shutdown_seconds=0.0)
     # No process ends by itself in that time, however fast the machine is.
     monkeypatch.setattr(base, "_ask_actors_to_exit", lambda deadline: None)
@@ -160,7 +162,7 @@ def test_one_warning_names_some_of_the_processes_that_did_not_end(caplog, monkey
 
 
 def test_shutdown_twice_and_from_many_threads(base, system):
-    """Further calls do nothing and return."""
+    """A second shutdown, from whichever thread, does nothing and returns."""
     system.createActor(Busy)
     threads = [threading.Thread(target=base.shutdown) for _ in range(8)]
     for thread in threads:

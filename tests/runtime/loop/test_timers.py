@@ -29,7 +29,7 @@ def test_due_timers_come_by_deadline_then_by_start():
 
 
 def test_a_cancelled_timer_is_neither_due_nor_next():
-    """A second cancel returns False."""
+    """A timer that was cancelled never fires and decides about no sleep; cancelling it again returns False."""
     timers = Timers()
     first, second = timers.start(1.0, "owner", "a"), timers.start(2.0, "owner", "b")
     assert timers.cancel(first) and not timers.cancel(first)
@@ -40,7 +40,9 @@ def test_a_cancelled_timer_is_neither_due_nor_next():
 
 
 def test_the_heap_is_bounded_by_what_lives():
-    """100,000 timers that are started and cancelled beside ten live ones leave a small heap."""
+    """The heap shrinks when timers are cancelled: 100,000 that are started and cancelled beside ten live ones leave it
+    small.
+    """
     timers = Timers()
     for number in range(10):
         timers.start(1e9, "owner", number)
@@ -67,7 +69,7 @@ class Deadline(float):
 
 
 def test_no_cancel_rebuilds_the_heap():
-    """However many timers there are, a `cancel` compares and removes a few entries only."""
+    """However many timers there are, a single `cancel` compares and removes a few entries only."""
     timers = Timers()
     entries = [timers.start(Deadline(number * 7919 % 4003), "owner", number) for number in range(4000)]
     most_compared = most_removed = 0
@@ -117,7 +119,7 @@ def agree(steps):
             fired = []
             while (entry := timers.pop_due(now)) is not None:
                 fired.append((entry[0], entry[PAYLOAD]))
-                entry[2] = None  # as the base does: taken out, so no longer cancellable
+                entry[2] = None  # as the loop does with a timer that it takes out: it can no longer be cancelled
             assert fired == due
             model = [key for key in model if key[0] > now]
         else:

@@ -1,4 +1,4 @@
-"""Wakers: eventfd and its portable twin behave alike."""
+"""Wakers: eventfd and its replacement on other systems behave alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def test_it_is_readable_from_wake_to_drain(waker):
 
 
 def test_any_number_of_wakes_is_drained_at_once(waker):
-    """A loop that is busy for long must not spin afterwards, and whoever wakes it must not wait or fail."""
+    """However often a waker was woken, one drain empties it: otherwise a loop that was busy for long would spin, or
+    whoever wakes it would wait or fail.
+    """
     for _ in range(100_000):
         waker.wake()
     assert is_readable(waker.fd)
@@ -45,7 +47,7 @@ def test_any_number_of_wakes_is_drained_at_once(waker):
 
 @pytest.mark.parametrize("kind", [pytest.param(EventWaker, marks=LINUX_ONLY), SocketWaker])
 def test_waking_a_closed_one_does_nothing(kind):
-    """Another thread may post a call while the loop ends."""
+    """Waking a closed waker does nothing, because another thread may post a call while the loop ends."""
     waker = kind()
     waker.close()
     waker.wake()

@@ -1,4 +1,4 @@
-"""The longest turns of a loop: which are remembered, which are logged."""
+"""The longest turns of a loop: which of them are remembered, and which are logged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Labourer(Process):
         return self.myAddress.actorAddressString.partition("/")[2]
 
     def on_take(self, sender, content):
-        """Keeps nothing."""
+        """Ignores the content."""
 
     def on_open(self, sender):
         self.ends = os.pipe()
@@ -68,7 +68,7 @@ class Clock:
 
 
 class Dog:
-    """A watchdog with clocks of the test, and turns of one process."""
+    """A watchdog with clocks that the test sets, and turns of one process."""
 
     def __init__(self):
         self.processor, self.wall = Clock(), Clock()
@@ -109,7 +109,9 @@ def test_time_that_other_programs_had_does_not_count():
 
 
 def test_earlier_turns_do_not_count():
-    """The processor's clock is not read before each turn; a turn has used no more than it took."""
+    """A turn is charged with no more processor time than it took: the processor's clock is not read before each turn,
+    so a reading includes earlier turns.
+    """
     dog = Dog()
     dog.watchdog.mark()
     dog.processor.now += 5.0
@@ -175,7 +177,9 @@ class TestOnALoop:
         assert base.call(lambda: base.watchdog.longest[0].message) == "a descriptor"
 
     def test_a_loop_that_sleeps_keeps_no_message(self, base, system, client):
-        """The message may be large, and the sleep long."""
+        """A loop that sleeps keeps no reference to the last message, which may be large, while the sleep
+        may be long.
+        """
 
         class Content:
             pass

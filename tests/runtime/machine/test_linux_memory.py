@@ -1,4 +1,4 @@
-"""Measuring Linux's memory: this machine's and process's, and /proc folders made for the test."""
+"""Measuring memory on Linux: of this machine and process, and from /proc folders made for the test."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class TestTotal:
         ],
     )
     def test_parse_line_linux(self, line, read):
-        """queue-and-store section 12.5: the six forms of a line."""
+        """A line of /proc/meminfo is read in each of the six forms of queue-and-store section 12.5."""
         assert meminfo_line(line) == read
 
     def test_lines_without_a_number_are_skipped(self):
-        """/proc/meminfo may hold headings and unfinished lines."""
+        """Lines without a number, such as headings and unfinished lines, are skipped."""
         assert [meminfo_line(line) for line in ("", "MemTotal:", "Node 0, zone")] == [None] * 3
 
     def test_it_is_memtotal(self, proc):
@@ -125,7 +125,7 @@ class TestUsed:
             ProcessMemory(tmp_path)
 
     def test_heap_counts(self, own):
-        # Otherwise the block may lie in what other tests have freed, which counts already.
+        # Otherwise the block may be put where earlier tests have freed memory, which is counted already.
         if (trim := heap_trimmer()) is not None:
             trim()
         before = own.anonymous()
@@ -134,7 +134,9 @@ class TestUsed:
         del block
 
     def test_mapped_files_do_not(self, own, tmp_path):
-        """D-11: the system takes their pages back by itself."""
+        """Pages of mapped files do not count as the process's memory, because the system takes them back by itself
+        (D-11).
+        """
         file = tmp_path / "mapped"
         file.write_bytes(b"x" * (64 * MIB))
         before = own.anonymous()

@@ -12,14 +12,14 @@ from warren.runtime.machine.portable_memory import UNKNOWN_TOTAL, FunctionMeter,
 
 
 def test_total_is_the_physical_pages(monkeypatch):
-    """POSIX reports pages and their size."""
+    """Without /proc, total memory is what POSIX reports: the number of pages times their size."""
     monkeypatch.setattr(portable_memory.os, "sysconf", {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}.__getitem__)
     assert PortableMemory().total() == 4_096_000
 
 
 @pytest.mark.parametrize("answer", [-1, OSError(), ValueError()])
 def test_a_system_that_does_not_report_its_pages(monkeypatch, answer):
-    """queue-and-store section 1: 1 GiB is assumed."""
+    """A system that does not report its pages is taken to have 1 GiB (queue-and-store section 1)."""
 
     def sysconf(name):
         if isinstance(answer, Exception):
@@ -54,7 +54,9 @@ def test_a_meter_that_cannot_measure_cannot_be_made(monkeypatch, library):
 
 @pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="this system reports the memory of a process")
 def test_other_systems_cannot_measure():
-    """ru_maxrss is a peak; it would keep publishers blocked for ever."""
+    """On other systems the memory in use cannot be measured: the peak in ru_maxrss would keep publishers blocked for
+    ever.
+    """
     with pytest.raises(OSError):
         PortableMemory().meter()
     assert PortableMemory().trimmer() is None

@@ -1,4 +1,4 @@
-"""Whether a process runs: the answers of Linux, and of the twin for other systems."""
+"""Whether a process runs: the answers of Linux, and of the replacement for other systems."""
 
 import os
 import subprocess

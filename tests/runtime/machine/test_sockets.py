@@ -1,4 +1,4 @@
-"""The operating system's sockets, and the portable twin of sendmsg."""
+"""The operating system's sockets, and the replacement for a missing sendmsg."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def test_buffers_are_joined(joining):
 
 
 def test_a_long_list_of_buffers_is_joined_in_parts(joining):
-    """A slow reader must not make each call copy all that waits."""
+    """At most a part of a long list of buffers is joined in one call, so that a slow reader does not make each call
+    copy all that waits.
+    """
     joined, theirs = joining
     joined.setblocking(False)
     taken = []

@@ -1,4 +1,6 @@
-"""What a program has used of its machine, from the files of a Linux kernel; the twin has what every system counts."""
+"""What a program has used of its machine, from the files of a Linux kernel; the replacement for other systems has what
+all of them count.
+"""
 
 import os
 import threading

@@ -16,7 +16,9 @@ from contextlib import contextmanager
 
 
 def refuse(name, real):
-    """What raises in this thread, for a simulation starts no other. A broker of an earlier test may still end."""
+    """A replacement for `real` that raises in this thread, which is the only one of a simulation. In other threads it
+    still works, because a broker of an earlier test may be ending there.
+    """
     simulating = threading.get_ident()
 
     def refused(*args, **kwargs):

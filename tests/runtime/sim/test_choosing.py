@@ -1,4 +1,4 @@
-"""Who decides: seeds, Hypothesis, and sweep_interval."""
+"""Who decides in a simulation: seeds, Hypothesis, and `sweep_interval`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_seed_says_the_same_again():
 @given(st.data())
 @settings(max_examples=50, deadline=None)
 def test_hypothesis_can_choose(data):
-    """Each decision is a draw, and the run keeps the rules of every other run."""
+    """Hypothesis can make each decision as a draw, and such a run keeps the rules of every other run."""
     draws = []
 
     def draw(count):
@@ -51,7 +51,9 @@ def test_hypothesis_can_choose(data):
 
 
 def test_a_failing_schedule_shrinks_to_the_plainest():
-    """The schedule in which the second source comes first has as few choices other than 0 as possible."""
+    """Hypothesis shrinks a failing schedule: the one in which the second source comes first has as few choices other
+    than 0 as possible.
+    """
 
     def second_first(choices):
         draws = iter(choices)
@@ -88,7 +90,7 @@ class Chatter(Process):
 
 
 def neglected(sweep_interval, steps=2000):
-    """How many steps a message waits when the chooser prefers all other steps."""
+    """How many steps a message waits while the chooser prefers all other steps."""
     world = SimWorld(0, DrawnChooser(lambda count: count - 1), sweep_interval=sweep_interval)
     port = SimPort(world.machine("a").boot())
     sink = port.base.newPrimaryActor(Sink)

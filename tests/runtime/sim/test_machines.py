@@ -138,7 +138,7 @@ def test_processes_ask_across_machines():
 
 
 def test_a_stranger_cannot_be_asked():
-    """The process has ended on a machine that still runs."""
+    """An ask to a process that has ended, on a machine that still runs, fails."""
     pair = Pair()
     pair.ports[1].tell(pair.peers[1], ("end",))
     pair.world.settle()
@@ -171,7 +171,9 @@ def test_machines_share_nothing():
 
 
 def test_a_link_that_is_cut_one_way_ends_the_connection_of_both_sides():
-    """What was sent into the cut is lost once a side has noticed it. After the mend they connect again."""
+    """A link that is cut in one direction ends the session on both sides. What was sent into the cut is lost once one
+    side has noticed it; after the mend they connect again.
+    """
     pair = Pair()
     pair.world.link("a", "b").cut()
     pair.tell(3)
@@ -205,7 +207,9 @@ def test_a_cut_that_nobody_notices_loses_nothing():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_side_that_gives_up_takes_the_other_one_along(seed):
-    """One side notices the cut before the mend. The other one, which did not, leaves the session too."""
+    """If one side notices a cut and gives up the session before the mend, the other side, which noticed nothing, leaves
+    it too.
+    """
     pair = Pair(seed)
     pair.world.link("a", "b").cut()
     pair.world.run_until(lambda: None in [pair.link.session(name) for name in "ab"])
@@ -216,7 +220,9 @@ def test_a_side_that_gives_up_takes_the_other_one_along(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_machine_that_loses_power_while_it_connects_is_noticed(seed):
-    """Nobody tells the other side, not even if the network is cut and mended meanwhile."""
+    """A machine that loses power while it connects is noticed, although nobody tells the other side, not even if the
+    network is cut and mended meanwhile.
+    """
     world = SimWorld(seed)
     link = world.link_systems("a", "b")
     for name in "ab":
@@ -230,7 +236,9 @@ def test_a_machine_that_loses_power_while_it_connects_is_noticed(seed):
 
 
 def test_a_system_that_is_not_connected_is_noticed_at_once():
-    """Asks and monitors get `noconnection`, and other messages are not delivered until the link is mended."""
+    """Asks and monitors of a system that is not connected get `noconnection` at once, and other messages are
+    undelivered until the link is mended.
+    """
     pair = Pair()
     pair.world.partition(["a"], ["b"])
     pair.world.settle()
@@ -317,7 +325,7 @@ def test_who_asked_a_machine_that_crashes_hears_of_it():
 
 
 def crashed(seed, steps):
-    """What `Careful` had written when its machine crashed after so many steps."""
+    """What `Careful` had written when its machine crashed after `steps` steps."""
     world = SimWorld(seed)
     port = SimPort(world.machine("a").boot())
     log = []
@@ -331,7 +339,9 @@ def crashed(seed, steps):
 
 
 def test_a_crash_loses_blocking_calls_and_calls_no_actor():
-    """Either the call was not made, or its result did not arrive, or everything was done before the crash."""
+    """A crash of a machine calls no actor, and of a blocking call one of three things is true: it was not made, or its
+    result did not arrive, or all was done before the crash.
+    """
     outcomes = [crashed(seed, steps) for seed in range(20) for steps in (1, 2, 3)]
     assert {before for before, _ in outcomes} == {(), ("written",), ("written", "known", "closed")}
     gc.collect()
@@ -339,7 +349,7 @@ def test_a_crash_loses_blocking_calls_and_calls_no_actor():
 
 
 def test_a_power_cut_can_come_from_within():
-    """A disk may stop the machine, in a turn or in a blocking call."""
+    """A power cut can come from a disk operation, in a turn of a process or in a blocking call."""
     for message in ("step", "write"):
         world = SimWorld()
         machine = world.machine("a")
@@ -375,7 +385,9 @@ def test_the_kernel_closes_what_a_dead_process_had_open():
 
 
 def test_without_power_no_client_is_notified():
-    """The clients get a reset only after the next boot, when the machine has no record of their connections."""
+    """Clients of a machine without power are notified of nothing: they get a reset after its next boot, when it has no
+    record of their connections.
+    """
     stage = Stage()
     client, stream = stage.connect(b"hello")
     machine = stage.world.machine("a")

@@ -126,9 +126,8 @@ def queue_crash(seed, **options):
 
 
 def memory_alarm(seed, **options):
-    """AB-33: while memory is low a publisher is blocked from its first content on.
-
-    Only contents that came with the same read as the first one are taken.
+    """While memory is low a publisher is blocked from its first content on (AB-33): only contents that came with the
+    same read as that one are taken.
     """
     node = Node(seed, vm_memory_high_watermark=0.5, **options)
     node.machine.memory.used = node.machine.memory.size
@@ -269,7 +268,9 @@ for scenario in SCENARIOS:
 
 
 def test_the_trace_is_the_same_in_every_process(scenario, digests_elsewhere):
-    """It does not depend on the hashes of strings and the addresses of objects."""
+    """The trace does not depend on the hashes of strings or the addresses of objects, so other processes get the same
+    one.
+    """
     here = digest(scenario(2, describe=whole_message).world.trace)
     assert [found[scenario.__name__] for found in digests_elsewhere] == [here, here]
 

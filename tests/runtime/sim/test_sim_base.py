@@ -22,7 +22,7 @@ class Sink(Process):
     def __init__(self):
         super().__init__()
         self.seen = []
-        self.turns = []  # messages seen so far, one entry a message; the last of a turn negative
+        self.turns = []  # messages seen so far, one entry for each message; the last entry of a turn is negative
 
     def on_take(self, sender, *what):
         self.seen.append(what)
@@ -110,7 +110,7 @@ def port(base):
 
 
 def crowd(seed, sources=3, count=4, **options):
-    """Several sources send to one sink at the same time: (what the sink got, the world)."""
+    """Several sources send to one sink at the same time. Returns what the sink got, and the world."""
     world = SimWorld(seed, **options)
     base = world.machine("a").boot()
     port = SimPort(base)
@@ -126,7 +126,7 @@ def crowd(seed, sources=3, count=4, **options):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_messages_of_one_sender_to_one_receiver_keep_their_order(seed):
-    """They do so whatever is chosen."""
+    """Messages of one sender to one receiver keep their order, whatever the chooser decides."""
     seen, _ = crowd(seed)
     for name in {name for name, _ in seen}:
         assert [number for other, number in seen if other == name] == [0, 1, 2, 3]
@@ -134,7 +134,7 @@ def test_messages_of_one_sender_to_one_receiver_keep_their_order(seed):
 
 
 def test_messages_of_different_senders_come_in_any_order():
-    """All six orders of three messages occur."""
+    """Messages of different senders come in any order: all six orders of three messages occur."""
     assert len({tuple(crowd(seed, 3, 1)[0]) for seed in SEEDS}) == 6
 
 
@@ -145,7 +145,9 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another():
 
 
 def test_a_chooser_of_zeros_runs_actors_as_the_loop_does():
-    """Actors take turns in the order of their messages, with whole mailboxes."""
+    """With a chooser that always takes 0, actors have their turns as on the event loop: in the order of their messages,
+    with whole mailboxes.
+    """
     seen, _ = crowd(0, chooser=DrawnChooser(lambda count: 0))
     assert seen == sorted(seen)
 
@@ -201,7 +203,7 @@ def test_the_first_message_of_a_new_process_is_its_creators(seed):
 
 
 def test_time_is_virtual(world, port):
-    """An hour passes at once, and only because a timer waits for it."""
+    """Time is virtual: an hour passes at once, and only because a timer waits for it."""
     alarm = port.base.newPrimaryActor(Alarm)
     for seconds in (3600.0, 1.0, 60.0):
         port.tell(alarm, ("set", seconds))
@@ -290,7 +292,7 @@ def test_an_error_of_a_blocking_call_is_raised_where_it_is_awaited(port):
 
 @pytest.mark.parametrize(("after", "seen"), [(False, []), (True, [("handled",)])])
 def test_an_actor_crashes_at_a_chosen_message(world, base, port, after, seen):
-    """It crashes instead of handling the message, or between its handler and after_batch."""
+    """An actor crashes at a chosen message, either instead of handling it or between its handler and after_batch."""
     sink, fragile = base.newPrimaryActor(Sink), base.newPrimaryActor(Fragile)
     base.crash_when(lambda address, message: "/Fragile-" in address and message[0] == "touch", after)
     port.tell(fragile, ("touch", sink))

@@ -159,7 +159,7 @@ class Stage:
 
 
 def test_bytes_come_in_order_and_cut_anywhere():
-    """Reads return other pieces than were written."""
+    """Bytes arrive in order but are cut anywhere: reads return other pieces than were written."""
     cuts = set()
     for seed in SEEDS:
         stage = Stage(seed)
@@ -171,7 +171,7 @@ def test_bytes_come_in_order_and_cut_anywhere():
 
 
 def test_no_cuts_if_the_conditions_say_so():
-    """A read returns one or several whole writes."""
+    """If the conditions forbid cuts, a read returns one or several whole writes."""
     for seed in SEEDS:
         stage = Stage(seed, conditions=Conditions(cut_one_in=0))
         stage.connect(b"one ", b"two")
@@ -179,7 +179,7 @@ def test_no_cuts_if_the_conditions_say_so():
 
 
 def test_bytes_are_late():
-    """The delay is at most the longest delay of the link."""
+    """Bytes arrive late, by the longest delay of the link at most."""
     stage = Stage()
     stage.world.link("slow", "a").max_delay = 20.0
     before = stage.world.time
@@ -385,7 +385,7 @@ def test_an_actor_that_crashes_with_its_socket_leaves_no_watch():
 
 
 def test_a_cut_link_holds_bytes_back():
-    """In either direction data waits, is not lost, and keeps its order."""
+    """A cut link, in either direction, holds data back, loses none, and keeps its order."""
     stage = Stage()
     client, stream = stage.connect(b"1")
     stage.world.link("clients", "a").cut()

@@ -126,7 +126,7 @@ class Exchange:
         assert self.world.settle()
 
     def check(self):
-        """A violation that a process finds is a crash of that process."""
+        """Fail if a process has found a violation, which is recorded as a crash of that process."""
         for _, error in self.world.crashes:
             if str(error) != "provoked":
                 raise error
@@ -166,7 +166,7 @@ class Exchange:
             assert target in self.dead, f"{target} lives, and {opener} was told that it has ended: {reason}"
 
     def died(self, name):
-        """What a process had asked and monitored has no outcome after its end."""
+        """Forget what a process has asked and monitored when it ends, since that has no outcome any more."""
         self.dead.add(name)
         for number, (_, opener, _) in list(self.open.items()):
             if opener == name:

@@ -81,7 +81,9 @@ def test_no_turn_notifies_all_monitors():
 
 
 def test_all_monitors_are_notified_although_the_parent_ends(base):
-    """The parent has passed on no part of the notices, or one part, when it ends."""
+    """All monitors of a process are notified, even if its parent, which passes on the notices in parts, ends after none
+    or one of them.
+    """
     for between in ((), (("create",),)):
         parent, child, watchers = watched(base)
         base.tell(child, ("end",))
@@ -105,7 +107,7 @@ def test_a_monitor_that_is_given_up_meanwhile_is_not_called(base):
 
 
 class Crowded(Process):
-    """Has many children, monitors and asks all of them, and is asked by each."""
+    """Has many children, monitors and asks all of them, and is asked by each of them."""
 
     def on_gather(self, sender):
         self.own = [self.createActor(Asking) for _ in range(WATCHERS)]
@@ -176,7 +178,9 @@ class Large(Process):
 
 
 def test_memory_is_freed_in_turns_of_the_parent(base, caplog):
-    """An error ends that, and the attributes go all the same."""
+    """The memory of a large process that ended is freed step by step, in turns of its parent; if a step raises an
+    error, the rest is freed all the same.
+    """
     Large.steps = 3
     parent = base.newPrimaryActor(Outer)
     base.tell(parent, ("create", Large))

@@ -21,7 +21,7 @@ class Worker(Process):
 
 
 def read(base, meter):
-    """The figures by kind. On the thread of the loop, whose cells do not change meanwhile."""
+    """Read the figures by kind, on the thread of the loop, so that the processes do not change meanwhile."""
     return base.call(lambda: {each.kind: each for each in meter.read() if each is not None})
 
 
