@@ -117,7 +117,9 @@ class DirectBodies(StoreClient):
         self.engine = StoreEngine(disk, directory, index_path, is_durable, file_limit, boot_id)
 
     def recover(self, may_trust: bool, references: References = lambda: ()) -> bool:
-        """Whether the store is as it was left; `references` are counted if not, or unless `may_trust`."""
+        """Recover; return whether the store is as it was left. `references` are counted if it is not, or unless
+        `may_trust`.
+        """
         is_trusted = self.engine.recover({CLIENT} if may_trust else None, references)
         self.engine.register(CLIENT)
         return is_trusted

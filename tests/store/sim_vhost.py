@@ -98,7 +98,7 @@ class _Plainest:
 
 
 class _Node(Process):
-    """Takes the place of Metadata, Alarms and the memory monitor. It answers True to every message."""
+    """Takes the place of Metadata, Alarms and the memory monitor, and answers True to every message."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class SimQueue:
 
     @property
     def levels(self) -> dict[int, VariableQueue]:
-        """The variable queues by priority."""
+        """The variable queues of the queue, by priority."""
         levels: dict[int, VariableQueue] = self.actor.durability.levels
         return levels
 
@@ -284,8 +284,8 @@ class SimQueue:
         """End the process of the queue by a fault, and wait until its supervisor has restarted it from the disk."""
         node, base = self.vhost.node, self.vhost.base
         node.restarted.pop(self.row.queue_id, None)
-        self.vhost.world.advance(60.0)  # without this time, a queue that crashes again soon stays down
-        assert self.actor is not None  # wakes a dormant queue
+        self.vhost.world.advance(60.0)  # Without this pause, a queue that crashes again soon would stay down.
+        assert self.actor is not None  # a dormant queue wakes at this
         base.crash(base.cells[self.row.address.actorAddressString], RuntimeError("as the test wants"))
         self.vhost.run_until(lambda: self.row.queue_id in node.restarted)
         self.vhost.put(self.number, node.restarted[self.row.queue_id])
@@ -420,7 +420,7 @@ class SimVhost:
 
     def actor(self, address: Any) -> Any:
         if address.actorAddressString in self.base.dormant.by_address:
-            self.ask(address, to_queue.counts())  # wakes it
+            self.ask(address, to_queue.counts())  # a dormant process wakes at this
         return self.base.cells[address.actorAddressString].actor
 
     @property

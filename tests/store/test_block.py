@@ -75,7 +75,7 @@ def time_of(run, number):
 
 
 def messages_of(runs, has_bodies=True):
-    """What the block must have, by going through every slot."""
+    """The messages that the block must have, found by going through every slot."""
     return [
         BlockMessage(
             run.first + index,
@@ -112,7 +112,7 @@ def test_a_block_has_what_the_runs_have(runs, has_bodies):
 
 
 def test_neighbours_that_differ_in_nothing_are_one_run():
-    """Single publishes are runs of one; a block of them has one run all the same."""
+    """A block of single publishes that differ in nothing has one run, although each publish was a run of its own."""
     builder = BlockBuilder(0)
     for number in range(100):
         props = PROPERTIES[number // 50]

@@ -1,4 +1,4 @@
-"""A data directory that is to be emptied is emptied when it is claimed, or at a later claim."""
+"""A data directory that a reset marked is emptied when it is claimed, or at a later claim."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ FIRST, SECOND, OTHER = b"1" * 16, b"1" * 16, b"2" * 16
 
 
 def start(disk, root, references):
-    """The store after a power cut: nothing of its index is trusted."""
+    """Start the store after a power cut, when it trusts nothing of its index."""
     store = DirectBodies(
         disk, "persistent", f"{root}/{len(list(root.iterdir()))}", boot_id=f"boot {len(list(root.iterdir()))}"
     )
@@ -19,7 +19,9 @@ def start(disk, root, references):
 
 
 def test_the_body_written_last_counts(tmp_path):
-    """The crash kept the first body and lost its record in the journal, so another message got the number."""
+    """If two bodies have the same id after a crash, the one written last counts: the crash kept the first body and lost
+    its record in the journal, so another message got the number.
+    """
     disk = FaultyDisk()
     store = start(disk, tmp_path, [])
     store.write([(FIRST, b"never confirmed"), (OTHER, b"keeps the file")])

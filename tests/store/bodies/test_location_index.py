@@ -22,7 +22,7 @@ ids = st.builds(
 
 
 class Lookups(RuleBasedStateMachine):
-    """`located` is the dict that the index must agree with."""
+    """Random look-ups and changes. `located` is the dict that the index must agree with."""
 
     def __init__(self):
         super().__init__()

@@ -144,7 +144,7 @@ def run(store, operations):
 
 @pytest.mark.parametrize("removed", ["in flight", "before", "after"])
 def test_msg_store_removed_around_its_sync(store, removed):
-    """QS-30: a write gets one report, whenever the removal comes."""
+    """A write gets exactly one report, even if its message is removed before, during or after the sync (QS-30)."""
     store.write("q", [(A, b"body")])
     if removed == "before":
         store.remove("q", [A])
@@ -203,7 +203,7 @@ def test_msg_store_half_restart(vhost):
 
 
 def test_msg_store_write_read_without_sync(store):
-    """A message may be read at once."""
+    """A message may be read before it is synced."""
     store.write("q", [(A, b"body"), (B, b"")])
     assert read(store, A, B, name(3)) == [b"body", b"", None]
 
@@ -272,7 +272,7 @@ def test_a_body_that_is_wanted_again_while_it_is_written_can_be_read(store):
 
 
 def test_bq_variable_queue_delete_msg_store_files_callback(tmp_path):
-    """A file with a reader is deleted at once, and stays readable for that reader."""
+    """A file that is being read may be deleted at once, and stays readable for its reader."""
     vhost = Vhost(tmp_path, RealDisk(str(tmp_path / "disk")), file_limit=4 << 20)
     store = vhost.start()
     ids = [name(number) for number in range(30)]
@@ -327,7 +327,9 @@ def test_qs_42_index_deleted_while_down(vhost):
 
 @pytest.mark.parametrize("clients", [None, ["q"], ["p", "q", "r"]])
 def test_other_clients_than_the_stores(vhost, clients):
-    """C-21: references are counted again if the clients are not those of the store's state."""
+    """References are counted again if the clients of the virtual host are not those that the store's state names
+    (C-21).
+    """
     vhost.start()
     vhost.stop()
     vhost.start(clients=clients)
@@ -372,7 +374,9 @@ def test_after_a_kill_only_what_is_new_is_scanned(vhost, monkeypatch):
 
 
 def test_c_2_bytes_written_and_not_in_the_index(vhost):
-    """C-2, C-25: after a kill between sync and commit, a message with a reference is there; one without is garbage."""
+    """After a kill between the sync of a file and the commit of the index, a message that has a reference is there, and
+    one that has none is garbage (C-2, C-25).
+    """
     for references in ([A, B], [A]):
         vhost.index += "x"
         store = vhost.start([])
@@ -413,7 +417,7 @@ def test_c_19_torn_tail_is_cut(vhost, seed):
 
 
 def test_flipped_byte_in_a_body(tmp_path):
-    """D-19: a damaged message is never delivered; it is removed, and its id reported."""
+    """A message whose body is damaged is never delivered; it is removed, and its id is reported (D-19)."""
     vhost = Vhost(tmp_path, RealDisk(str(tmp_path / "disk")))
     store = vhost.start()
     store.write("q", [(A, b"body"), (B, b"other")])
@@ -425,7 +429,7 @@ def test_flipped_byte_in_a_body(tmp_path):
     assert read(store, A, B) == [None, b"other"]
     assert store.damaged == [A]
     assert not store.contains(A)
-    store.remove("q", [A])  # the queue does not know
+    store.remove("q", [A])  # the queue does not know yet that it is lost
     store.check()
     vhost.stop()
 
@@ -433,8 +437,8 @@ def test_flipped_byte_in_a_body(tmp_path):
 @pytest.mark.parametrize("boot", ["same", "other"])
 @pytest.mark.parametrize("at", [0, 4, 6, 7, 10, 24, 26, 40])
 def test_damage_costs_its_record(tmp_path, caplog, boot, at):
-    """Whichever byte is damaged, even of a size: each start finds the records behind it, and new records go behind
-    them all.
+    """Whichever byte of a record is damaged, even of its size, each start finds the records behind it, and new records
+    go behind them all.
     """
     vhost = Vhost(tmp_path, RealDisk(str(tmp_path / "disk")))
     vhost.start()
@@ -464,7 +468,9 @@ def test_damage_costs_its_record(tmp_path, caplog, boot, at):
 
 
 def test_an_index_that_leads_nowhere_is_made_anew(vhost, caplog):
-    """The rows of the index have no checksums. Where they contradict the files, the files are scanned."""
+    """If the rows of the index, which have no checksums, contradict the files, the index is made anew from
+    the files.
+    """
     store = vhost.start()
     store.write("q", [(A, b"body"), (B, b"other")])
     sync(store)
@@ -478,7 +484,9 @@ def test_an_index_that_leads_nowhere_is_made_anew(vhost, caplog):
 
 
 def test_a_store_without_bodies_reads_no_references(vhost):
-    """To read the index of a queue of a million embedded messages takes a second."""
+    """A store without bodies does not have the references counted at a start: reading the index of a queue of a million
+    embedded messages takes a second.
+    """
     vhost.start()
     vhost.kill()
     counted = []
@@ -565,7 +573,7 @@ def test_transient_store_is_empty_at_every_start(tmp_path):
 
 @pytest.mark.parametrize("is_durable", [True, False])
 def test_index_beside_the_data_files(tmp_path, is_durable):
-    """A store may have its files and its index in one directory."""
+    """A store may have its data files and its index in the same directory."""
     disk = RealDisk(str(tmp_path))
     for life in range(3):
         store = StoreEngine(disk, "s", str(tmp_path / "s" / "index"), is_durable)
@@ -580,9 +588,8 @@ def test_index_beside_the_data_files(tmp_path, is_durable):
 
 
 def test_removing_a_queues_messages_in_portions(tmp_path):
-    """A purge removes messages that wait, that are in flight and that are on disk, in several calls.
-
-    Those of other queues and those to keep stay.
+    """A purge in several calls removes messages that are being written, in flight and on disk; messages of other
+    queues, and those that it must keep, stay.
     """
     engine = StoreEngine(FaultyDisk(), "s", str(tmp_path / "index"))
     engine.recover(None, lambda: ())

@@ -37,7 +37,7 @@ def sync(store) -> None:
 
 
 def collect(store) -> int:
-    """Run garbage collection until none is due. Returns the number of its jobs."""
+    """Run garbage collection until none is due; return the number of its jobs."""
     jobs = 0
     while True:
         sync(store)
@@ -92,8 +92,8 @@ def operations(tmp_path) -> int:
 
 @pytest.mark.parametrize("way", ["kill", "power cut"])
 def test_killed_at_every_operation(tmp_path, way):
-    """Stopped at each operation: every wanted message is there after the next start, and after a second end right
-    behind it.
+    """If a combination is stopped at any operation, every wanted message is there after the next start, and after
+    another end directly behind it.
     """
     for at in range(1, operations(tmp_path) + 1):
         for seed in range(1 if way == "kill" else 8):
@@ -125,7 +125,7 @@ def test_what_happens_meanwhile(tmp_path, moment):
     for step in range(14):
         if step == moment:
             store.remove("q", [wanted.pop(0), wanted.pop(-1)])
-            again = [name(number) for number in (1, 2, 40)]  # removed by with_garbage
+            again = [name(number) for number in (1, 2, 40)]  # these were removed by `with_garbage`
             store.write("q", [(message_id, body(int.from_bytes(message_id, "big"))) for message_id in again])
             wanted += again
         if step % 2:
@@ -144,8 +144,8 @@ def test_what_happens_meanwhile(tmp_path, moment):
 
 
 def test_called_back_before_the_lock_is_copied(tmp_path):
-    """A reference that went from 0 to 1 before the lock is committed with the intent (queue-and-store section 6.9,
-    step 1).
+    """A message whose reference was removed and came back before the files were locked is not lost: the commit that
+    names the files has the reference (queue-and-store section 6.9, step 1).
     """
     disk = FaultyDisk()
     store, wanted = with_garbage(disk, tmp_path)

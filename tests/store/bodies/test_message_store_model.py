@@ -36,10 +36,8 @@ def number_of(message_id: bytes) -> int:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The model.
-
-    Of each client: `held` are its references, `told` those that were reported as written, `owed` the reports still
-    due.
+    """The model: two queues and a store. Of each client, `held` are its references, `told` the writes that were
+    reported to it, and `owed` those whose report is still due.
     """
 
     @initialize(is_durable=st.sampled_from([True, True, True, False]))
@@ -115,7 +113,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.hear() == {(client, "ignored", message_id) for message_id in owed}
 
     def hear(self):
-        """QS-30: each write is reported once."""
+        """Take the reports; each write is reported once (QS-30)."""
         heard = set()
         for report in self.store.take_reports():
             assert set(report.ids) <= self.owed[report.client] and len(set(report.ids)) == len(report.ids)
@@ -136,7 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.reading)
     @rule()
     def finish_reading(self):
-        """A read finds its messages whatever happened to the files since it began."""
+        """Finish a read: it finds its messages whatever happened to the files since it began."""
         self.reading.run()
         assert self.reading.messages == [body(number_of(message_id)) for message_id in self.reading.ids]
         self.store.finish_read(self.reading)
@@ -198,7 +196,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(client=client_names, steps=st.integers(0, 14), keep=st.integers(2, 4))
     def combine(self, client, steps, keep):
-        """Make several files with few wanted messages, and begin to combine them."""
+        """Write several files with few wanted messages, and begin to combine them."""
         self.write_ids(client, [name(number) for number in range(self.next, self.next + 24)])
         self.next += 24
         for _ in range(6):
@@ -208,7 +206,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(steps=st.integers(2, 12))
     def work(self, steps):
-        """Stop at any point of a combination."""
+        """Do some steps of a combination, and stop anywhere in it."""
         for _ in range(steps):
             self.sync_step()
             self.gc_step()
@@ -241,7 +239,7 @@ class StoreMachine(RuleBasedStateMachine):
         again=st.one_of(st.none(), st.integers(1, 12)),
     )
     def crash(self, seed, at, kill, again):
-        """A kill or a power cut, possibly in the middle of a job, and possibly again during the next start."""
+        """A kill or a power cut, perhaps in the middle of a job, and perhaps another one during the next start."""
         random = Random(seed)
         if at is not None:
             self.disk.fail_after(at, Crash())

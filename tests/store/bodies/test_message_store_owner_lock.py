@@ -1,4 +1,6 @@
-"""A job outlives its owner: the next owner waits for it, or it does nothing."""
+"""A job of a process may still run when that process has ended: the next owner of the store waits for it, and a job
+that had not begun does nothing.
+"""
 
 from __future__ import annotations
 

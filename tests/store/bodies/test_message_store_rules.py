@@ -27,7 +27,7 @@ def name(number: int) -> bytes:
 
 
 class Life:
-    """A store that is used at random: `step` does one thing. `held` are the ids with references."""
+    """A store that is used at random: each `step` does one thing. `held` are the ids that have references."""
 
     def __init__(self, root: Path, seed: int, disk: FaultyDisk | None = None) -> None:
         self.root = root
@@ -68,7 +68,7 @@ class Life:
         self.store.take_reports()
 
     def collect(self) -> None:
-        """Take a job, run it, or hand it back, with other steps in between."""
+        """Take a job and run it or hand it back, with other steps in between."""
         if self.gc is None:
             self.gc = self.store.take_gc()
         else:

@@ -43,7 +43,7 @@ def layout(records) -> tuple[bytes, list[FoundRecord]]:
 
 
 def test_layout_is_the_documented_one():
-    """The size field counts everything between itself and the marker."""
+    """A record has the documented layout: its size field counts everything between itself and the marker."""
     data = b"".join(record(b"i" * 16, b"message"))
     assert data[:8] == (16 + 1 + 4 + 7).to_bytes(8, "big")
     assert data[8:24] == b"i" * 16
@@ -65,7 +65,7 @@ def test_scan_finds_every_record(records, block):
 
 @given(messages, st.data())
 def test_scan_of_a_torn_file_finds_what_is_whole(records, data):
-    """A torn tail ends the scan, and so do zeros."""
+    """A scan of a file with a torn tail, or with zeros at its end, finds the records that are whole."""
     whole, found = layout(records)
     cut = data.draw(st.integers(0, len(whole)))
     expected = [f for f in found if f.offset + f.total_size <= cut]
@@ -92,7 +92,7 @@ def test_damaged_record_is_passed_over(records, data):
 
 @pytest.mark.parametrize("sizes", list(product((0, 4, 34, 64), repeat=3)))
 def test_a_damaged_size_may_lead_to_the_end_of_another_record(sizes):
-    """D-19: the records between are found, wherever the wrong size leads."""
+    """If a damaged size leads to the end of another record, the records in between are found all the same (D-19)."""
     whole, found = layout([(bytes([number]) * 16, bytes(size)) for number, size in enumerate(sizes)])
     for bit in range(64):
         damaged = bytearray(whole)
@@ -116,7 +116,7 @@ def test_scan_of_anything_ends(data):
 
 
 def test_wrong_place_is_damage():
-    """DamagedRecord is raised for another record at the place, another size, or the end of the file."""
+    """Reading raises DamagedRecord if another record is at the place, if its size is another, or if the file ends."""
     data, found = layout([(b"a" * 16, b"one"), (b"b" * 16, b"two")])
     file = file_of(data)
     for offset, size, message_id in [
@@ -132,7 +132,7 @@ def test_wrong_place_is_damage():
 
 
 def test_names():
-    """Only data files have a number."""
+    """Only names of data files have a number; other names have none."""
     assert file_name(12) == "12.rdq"
     assert [file_number(name) for name in ("12.rdq", "12.rdt", "x.rdq", ".rdq", "07.rdq", "\u0663.rdq", "12")] == [
         12,

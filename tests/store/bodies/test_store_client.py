@@ -25,7 +25,9 @@ def test_a_write_is_durable_when_it_was_answered():
 
 
 def test_a_remove_before_its_write_was_sent_cancels_both():
-    """Queue-and-store section 6.10: neither is sent, and the write counts as answered (QS-30)."""
+    """If a queue removes a message before its write was sent, neither the write nor the removal is sent, and the write
+    counts as answered (queue-and-store section 6.10, QS-30).
+    """
     client = StoreClient()
     client.write([(name(1), b"a"), (name(2), b"b")])
     client.remove([name(1), name(9)])
@@ -38,7 +40,9 @@ def test_a_remove_before_its_write_was_sent_cancels_both():
 
 
 def test_a_remove_after_its_write_was_sent_is_sent():
-    """The store reports `ignored` for it, which answers the write (QS-30)."""
+    """If a queue removes a message after its write was sent, the removal is sent too, and the store's report `ignored`
+    answers the write (QS-30).
+    """
     client = StoreClient()
     client.write([(name(1), b"a")])
     client.take()
@@ -59,7 +63,7 @@ def test_only_what_was_not_sent_can_be_read_here():
 
 
 def test_answers_for_others_are_nothing():
-    """A queue passes each report to both of its clients, which skip ids that they did not write."""
+    """A client skips reports about ids that it did not write: a queue passes each report to both of its clients."""
     client = StoreClient()
     client.write([(name(1), b"a")])
     client.answered([name(7)])

@@ -124,7 +124,9 @@ def to_segments(vhost: Vhost) -> list[bytes]:
 
 
 def flushed(vhost: Vhost) -> list[bytes]:
-    """The same, and the flush is made; the RETIRE record that gives up the journal's file is not written yet."""
+    """The same, and then the flush is made; the RETIRE record with which the journal gives up its file is not written
+    yet.
+    """
     contents = to_segments(vhost)
     vhost.make_all(FlushJob)
     assert vhost.waits(Journal)
@@ -152,7 +154,9 @@ def each_operation(tmp_path: Path, ways: Iterable[str | int], least: int) -> Ite
 
 @pytest.mark.parametrize("operations", range(4))
 def test_c_1_body_in_the_buffer_of_the_store(vhost, operations):
-    """In memory, or written and not synced: the message is absent or complete, and was not confirmed."""
+    """At a crash while the body is in the buffer of the store, in memory or written and not synced, its message is
+    afterwards absent or complete, and was not confirmed (C-1).
+    """
     published = vhost.publish(3, LARGE)
     if operations:
         assert vhost.dies_in(lambda: vhost.make(vhost.call(SyncJob)), operations)
@@ -163,7 +167,9 @@ def test_c_1_body_in_the_buffer_of_the_store(vhost, operations):
 
 
 def test_c_2_body_durable_and_its_entry_not(vhost):
-    """An orphan: no queue refers to it when the references are counted again."""
+    """If a body is durable and its entry in the index is not, the body is an orphan: no queue refers to it when the
+    next start counts references (C-2).
+    """
     vhost.publish(3, LARGE)
     vhost.make_all(SyncJob)
     assert vhost.waits(Journal)
@@ -172,7 +178,9 @@ def test_c_2_body_durable_and_its_entry_not(vhost):
 
 
 def test_c_3_entry_durable_and_its_body_not(vhost):
-    """The start acknowledges the entry away; the messages with bodies stay, at this start and the next."""
+    """If an entry is durable and its body is not, the start acknowledges the entry; messages that have bodies stay, at
+    this start and the next one (C-3).
+    """
     kept = vhost.kept(2, LARGE)
     vhost.publish(3, LARGE)
     kept += vhost.publish(2, SMALL)
@@ -185,7 +193,9 @@ def test_c_3_entry_durable_and_its_body_not(vhost):
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_c_4_both_durable_and_the_confirm_not_sent(vhost, size):
-    """Both calls have been made, and no process has handled their results: the messages are there."""
+    """Messages whose body and entry are durable are there, even if their confirm was not sent (C-4). Both calls have
+    been made here, and no process has handled their results.
+    """
     published = vhost.publish(3, size)
     for call in list(vhost.calls):
         vhost.make(call)
@@ -196,7 +206,7 @@ def test_c_4_both_durable_and_the_confirm_not_sent(vhost, size):
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_c_5_confirm_sent(vhost, size):
-    """The messages are there, and redelivered."""
+    """Messages whose confirm was sent are there, marked as redelivered (C-5)."""
     kept = vhost.kept(3, size)
     vhost.end()
     assert vhost.found() == [(number, got, True) for number, got in enumerate(kept)]
@@ -204,8 +214,8 @@ def test_c_5_confirm_sent(vhost, size):
 
 @pytest.mark.parametrize("is_synced", [True, False])
 def test_c_6_embedded(vhost, is_synced):
-    """Entry and body are one record: the messages are there if the journal was synced, and absent if it was not
-    written.
+    """An embedded body is in one record with its entry: the messages are there if the journal was synced, and absent if
+    it was not written (C-6).
     """
     published = vhost.publish(3, SMALL)
     if is_synced:
@@ -219,7 +229,7 @@ def test_c_6_embedded(vhost, is_synced):
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_c_7_delivered_and_not_acked(vhost, size):
-    """All messages are there, and redelivered."""
+    """Messages that were delivered and not acknowledged are there, marked as redelivered (C-7)."""
     kept = vhost.kept(4, size)
     vhost.taken(2)
     vhost.end()
@@ -229,8 +239,8 @@ def test_c_7_delivered_and_not_acked(vhost, size):
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 @pytest.mark.parametrize("is_store_synced", [True, False])
 def test_c_8_ack_in_the_buffer_of_the_journal(vhost, size, is_store_synced):
-    """The message returns with its body: the start counts references again, even if the store had committed that
-    there is none.
+    """If an acknowledgement was only in the buffer of the journal, the message returns with its body, even if the store
+    had committed that nothing refers to it, because the start counts references again (C-8).
     """
     kept = vhost.kept(4, size)
     vhost.queue.ack(vhost.taken(2))
@@ -247,7 +257,9 @@ def test_c_8_ack_in_the_buffer_of_the_journal(vhost, size, is_store_synced):
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_c_9_ack_durable_and_not_committed_by_the_store(vhost, size):
-    """The messages are absent, and counting the references again frees their bodies."""
+    """If an acknowledgement is durable and the store has not committed it, the messages are absent, and counting the
+    references again frees their bodies (C-9).
+    """
     kept = vhost.kept(4, size)
     vhost.queue.ack(vhost.taken(3))
     vhost.pass_time()
@@ -258,7 +270,9 @@ def test_c_9_ack_durable_and_not_committed_by_the_store(vhost, size):
 
 
 def test_c_10_file_of_an_acked_body_gone_and_the_ack_not_durable(vhost):
-    """Acknowledged messages may be absent; the others are there."""
+    """If the file with an acknowledged body is gone and the acknowledgement is not durable, only messages that were
+    acknowledged may be absent (C-10).
+    """
     kept = vhost.kept(30, LARGE)
     files = {name for name in vhost.disk.list("msg_store_persistent") if name.endswith(".rdq")}
     vhost.queue.ack(vhost.taken(28))
@@ -297,7 +311,9 @@ def test_c_11_middle_of_a_segment_append(tmp_path):
 
 
 def test_c_12_segments_appended_and_the_journal_not_given_up(vhost):
-    """What both have counts once."""
+    """If segments have been written and the journal has not given up its files, messages that are in both count once
+    (C-12).
+    """
     kept = to_segments(vhost)
     vhost.make(vhost.call(FlushJob))
     for _ in range(2):
@@ -307,7 +323,9 @@ def test_c_12_segments_appended_and_the_journal_not_given_up(vhost):
 
 
 def test_c_13_acked_segment_unlinked_and_the_journal_not_given_up(vhost, monkeypatch):
-    """The journal's files still have the records of the segment's messages, and bring none of them back."""
+    """If the segment of acknowledged messages was deleted and the journal has not given up its files, their records in
+    the journal bring none of the messages back (C-13).
+    """
     kept = to_segments(vhost)
     tags = vhost.taken(SEGMENT)
     vhost.make(vhost.call(FlushJob))
@@ -327,7 +345,9 @@ def test_c_13_acked_segment_unlinked_and_the_journal_not_given_up(vhost, monkeyp
 
 
 def test_c_14_while_the_journal_is_given_up(tmp_path):
-    """Whichever of its files are gone: before the RETIRE record they count, after it none does."""
+    """While the journal gives up its files, whichever of them are gone: they all count before the RETIRE record, and
+    none does after it (C-14).
+    """
     for vhost in each_operation(tmp_path, ("kill", *range(4)), 2):
         before = flushed(vhost)
         vhost.queue.ack(vhost.taken(7))
@@ -338,7 +358,7 @@ def test_c_14_while_the_journal_is_given_up(tmp_path):
 
 @pytest.mark.parametrize("spoil", ["zeros", "cut"])
 def test_c_15_tail_of_the_journal(vhost, spoil):
-    """Earlier records are intact, and so are those that come later."""
+    """A torn or spoiled tail of the journal costs neither earlier records nor later ones (C-15)."""
     kept = vhost.kept(3, SMALL)
     lost = vhost.kept(3, SMALL)
     vhost.let_go()
@@ -371,7 +391,9 @@ def filled(vhost: Vhost) -> list[bytes]:
 
 
 def test_c_16_purged(vhost):
-    """All messages are there or none; delivered ones stay; none returns once purge-ok is sent."""
+    """After a crash at a purge all messages are there or none; delivered ones stay; and once purge-ok was sent none
+    returns (C-16).
+    """
     kept = filled(vhost)
     pending = vhost.taken(2)
     answer = vhost.queue.begin(to_queue.purge())
@@ -400,7 +422,7 @@ def test_c_16_deleted(tmp_path):
 
 
 def test_c_17_queues_that_the_metadata_has_no_more(tmp_path, end):
-    """They leave nothing behind, neither files nor references."""
+    """Queues that the metadata no longer have leave neither files nor references behind (C-17)."""
     vhost = Vhost(tmp_path, end)
     other: SimQueue = vhost.declare(2)
     kept = vhost.kept(40, LARGE)
@@ -418,7 +440,9 @@ def test_c_17_queues_that_the_metadata_has_no_more(tmp_path, end):
 
 
 def test_c_18_rolled_and_the_new_file_is_empty_or_missing(tmp_path):
-    """The start accepts both, and what is written next is found."""
+    """A data file that was begun and is empty or missing is accepted by the start, and what is written next is found
+    (C-18).
+    """
     seen = set()
     for way in ("kill", *range(6)):
         for operations in range(1, 6):
@@ -458,8 +482,8 @@ def mixed(vhost: Vhost) -> list[bytes]:
 
 
 def test_c_21_between_two_steps_of_a_stop(tmp_path):
-    """Recovery terms without a cleanly closed store, or no terms: the start scans every index and counts every
-    reference.
+    """Between two steps of a stop there are recovery terms without a cleanly closed store, or no terms, so the start
+    scans every index and counts every reference (C-21).
     """
     for vhost in each_operation(tmp_path, ("kill", 0, 1), 10):
         kept = mixed(vhost)
@@ -470,7 +494,9 @@ def test_c_21_between_two_steps_of_a_stop(tmp_path):
 
 @pytest.mark.parametrize("lost", ["terms", "state", "journal"])
 def test_c_21_one_of_the_three_did_not_end(vhost, monkeypatch, lost):
-    """D-7: the terms of the queues, the state of the store, or the end of the journal is missing."""
+    """If the terms of the queues, the state of the store or the end of the journal is missing, the end counts as
+    unclean, and no message is lost (C-21, D-7).
+    """
     kept = mixed(vhost)
     if lost == "terms":
         monkeypatch.setattr("warren.actors.node.vhost_supervisor.leave_vhost", lambda path, terms: None)
@@ -486,7 +512,7 @@ def test_c_21_one_of_the_three_did_not_end(vhost, monkeypatch, lost):
 
 
 def test_c_22_during_recovery(tmp_path):
-    """QS-24: stopped at each operation of a start; the next start finds the same."""
+    """A start that is stopped at any operation changes nothing that the next start finds (C-22, QS-24)."""
     for vhost in each_operation(tmp_path, ("kill", 0, 1), 10):
         kept = mixed(vhost)
         vhost.let_go()
@@ -509,7 +535,9 @@ def test_c_22_terms_count_once(vhost):
 
 
 def test_c_23_becoming_lazy(tmp_path):
-    """Only places in memory change: every persistent message is there, no transient one."""
+    """While a queue becomes lazy only places in memory change: after a crash every persistent message is there and no
+    transient one (C-23).
+    """
     for vhost in each_operation(tmp_path, ("kill", 0, 1), 5):
         kept = mixed(vhost)
         vhost.publish(20, LARGE, persistent=False)
@@ -525,7 +553,7 @@ def test_c_23_becoming_lazy(tmp_path):
 
 @pytest.mark.parametrize("levels", [(), (0,), (2,), (0, 2)], ids=str)
 def test_c_24_one_level_flushed_and_another_not(tmp_path, end, levels):
-    """Each level recovers on its own."""
+    """Each priority level recovers by itself, so one may have been flushed and another not (C-24)."""
     vhost = Vhost(tmp_path, end, max_priority=2)
     low, high, middle = (
         vhost.kept(20, SMALL, priority=0),
@@ -544,7 +572,9 @@ def test_c_24_one_level_flushed_and_another_not(tmp_path, end, levels):
 
 
 def test_c_25_commit_missing_for_bytes_in_a_file(vhost, monkeypatch):
-    """What lies behind the checkpoint is found."""
+    """If the store's last commit to its index is missing, the start finds the records that lie behind the place of the
+    commit before (C-25).
+    """
     kept = vhost.kept(3, LARGE)
     monkeypatch.setattr(LocationIndex, "commit", lambda index, changes: None)
     kept += vhost.kept(3, LARGE)
@@ -554,7 +584,9 @@ def test_c_25_commit_missing_for_bytes_in_a_file(vhost, monkeypatch):
 
 
 def test_c_26_power_loss(tmp_path):
-    """All that was synced is there. The store's index is of another boot, and is built again whatever became of it."""
+    """After a power cut all that was synced is there. The store's index is from another boot, so it is built again,
+    whatever became of it (C-26).
+    """
     for seed in range(10):
         vhost = Vhost(tmp_path / f"{seed}", seed)
         kept = mixed(vhost)

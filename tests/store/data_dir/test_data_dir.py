@@ -116,7 +116,9 @@ class TestRefusals:
         assert sorted(os.listdir(path)) == before
 
     def test_an_earlier_format(self, path):
-        """`claim` raises the format, because an earlier warren would misread what this one writes."""
+        """`claim` makes the format of an older data directory the newest one, so that an earlier warren, which would
+        misread what this one writes, refuses it.
+        """
         claim(path, "warren@test").release()
         with open(f"{path}/format", "w") as file:
             file.write("warren data directory\nformat 1\n")
@@ -141,7 +143,9 @@ class TestRefusals:
         assert "is not a data directory of warren: its file 'format' contains" in refusal(path)
 
     def test_lost_metadata(self, path):
-        """Without metadata all queues would count as deleted, and C-17 would remove their messages."""
+        """A data directory without its metadata is refused: all queues would count as deleted, and C-17 would remove
+        their messages.
+        """
         claimed = claim(path, "warren@test")
         claimed.directory.make_vhost("/")
         claimed.release()
@@ -196,7 +200,9 @@ class TestNames:
 
 
 def test_a_claim_gives_the_reserve_back(tmp_path):
-    """Before anything is written: a start on a full disk needs the room."""
+    """`claim` frees the file that reserves room before it writes anything, because a start on a full disk needs that
+    room.
+    """
     claim(str(tmp_path), "first").release()
     (tmp_path / reserve.NAME).write_bytes(b"room")
     claim(str(tmp_path), "second").release()

@@ -46,7 +46,9 @@ def reopened(store: MetadataStore, path: str) -> LogFound:
 
 
 def test_a_node_without_a_cluster_has_no_log(store, path):
-    """Its environment keeps format 1, which an older warren reads."""
+    """A node without a cluster has no log in its metadata, which keep format 1, so that an older warren can
+    read them.
+    """
     store.apply([row(1)])
     assert store.load_log() is None
     store.close()
@@ -155,7 +157,7 @@ while True:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_kill_takes_whole_batches(tmp_path, seed):
-    """Whatever was reported before the kill is there, and rows and log belong together."""
+    """A kill leaves whole batches: whatever was reported before it is there, and rows and log belong together."""
     path = str(tmp_path / "metadata")
     draw = random.Random(seed)
     with subprocess.Popen(

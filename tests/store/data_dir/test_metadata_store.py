@@ -162,7 +162,7 @@ class TestBatches:
 class TestDiskErrors:
     @pytest.fixture
     def full_disk(self, path):
-        """The system refuses to let any file of this process grow beyond the size of the store's file."""
+        """Make the system refuse to let any file of this process grow beyond the size of the store's file."""
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
         def fill(is_full):
@@ -187,7 +187,9 @@ class TestDiskErrors:
         again.close()
 
     def test_an_environment_that_gave_up_is_opened_anew(self, store, monkeypatch):
-        """After a failed write of a meta page LMDB refuses every call until the environment is reopened."""
+        """After a failed write of a meta page LMDB refuses every call until the environment is reopened, so the store
+        reopens it.
+        """
         store.apply([put(1)])
         broken = [
             lmdb.PanicError("mdb_txn_begin: MDB_PANIC: Update of meta page failed or environment had fatal error")
@@ -291,7 +293,9 @@ class TestDamage:
         assert "it has no format number" in self.refusal(path)
 
     def test_whatever_is_written_over_it(self, tmp_path):
-        """In a process of its own, because LMDB would kill it at damage that the check misses."""
+        """Whatever is written over a metadata store, it is refused or works. This runs in a process of its own, because
+        LMDB would kill it at damage that the check misses.
+        """
         child = subprocess.run(
             [sys.executable, __file__, str(tmp_path), "600"], capture_output=True, text=True, timeout=300
         )

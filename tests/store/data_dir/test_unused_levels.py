@@ -55,7 +55,9 @@ def test_only_levels_with_messages_are_made(restart):
 
 
 def test_the_numbering_of_an_unused_level_goes_on(restart):
-    """Else an acknowledgement in the journal would count for a new message, which the next kill would lose."""
+    """The numbering of a level without messages goes on after a restart: otherwise an acknowledgement in the journal
+    would count for a new message, which the next kill would lose.
+    """
     vhost, again = restart
     publish(vhost, 0, 7, 7)
     tags = [got.tag for got in vhost.queue.fetch(3)]

@@ -46,14 +46,14 @@ def test_the_entries_of_a_segment_are_fixed_at_first_use(disk, path):
 
 
 def test_a_crash_while_they_were_fixed(disk, path):
-    """QS-41: half a number in `config` counts as none."""
+    """If a crash left half a number in `config`, the number of segment entries counts as not yet chosen (QS-41)."""
     disk.open("config", create=True).append([b"\2"])
     assert opened(disk, path, entries=2048).segment_entries == 2048
     assert opened(disk, path, entries=16384).segment_entries == 2048
 
 
 def test_terms_count_once(disk, path):
-    """C-22: after the terms are taken, a crash is an unclean end."""
+    """The terms of a clean stop count once: when a start has taken them, a crash is an unclean end (C-22)."""
     opened(disk, path, ONE)
     leave_vhost(path, {ONE: TERMS})
     assert opened(disk, path, ONE).terms == {ONE: TERMS}

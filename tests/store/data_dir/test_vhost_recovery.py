@@ -87,7 +87,7 @@ class VhostMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.vhost.calls)
     @rule(data=st.data(), count=st.integers(1, 6))
     def make_calls(self, data, count):
-        """Some waiting calls are made, in any order; publishes go on meanwhile."""
+        """Make some of the calls that wait, in any order, while publishes go on."""
         for _ in range(count):
             if self.vhost.calls:
                 at = data.draw(st.integers(0, len(self.vhost.calls) - 1))
@@ -96,7 +96,7 @@ class VhostMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(sorted(QUEUES)), count=st.integers(1, 12), keep=st.integers(2, 6))
     def pass_through(self, queue, count, keep):
-        """Large messages are written and most of them acked, so that the store has garbage."""
+        """Write large messages and acknowledge most of them, so that the store has garbage."""
         for _ in range(count):
             self.publish(queue, 2, 100, 0, True)
             self.vhost.make_all()
@@ -211,7 +211,9 @@ def test_on_a_real_disk(tmp_path):
 
 
 def test_deleted_queue_returns_its_space(vhost):
-    """The bodies, segments and references of a deleted queue are removed and do not return after a crash."""
+    """A deleted queue gives its space back: its bodies, segments and references are removed, and do not return after a
+    crash.
+    """
     fill(vhost, 40, 100)
     vhost.write_all()
     vhost.queue.delete()
@@ -222,7 +224,9 @@ def test_deleted_queue_returns_its_space(vhost):
 
 @pytest.mark.parametrize("ends", ["stop", "kill", "power"])
 def test_a_queue_without_a_process_keeps_what_the_disk_has(tmp_path, ends):
-    """Of a mirrored queue whose master is elsewhere, the node may be asked for its messages later (CL-100)."""
+    """A durable queue that has no process on this node, because its master is elsewhere, keeps its messages on the
+    disk: the node may be asked for them later (CL-100).
+    """
     vhost = SimVhost(tmp_path, {1: None, 2: None})
 
     def end():
@@ -292,7 +296,7 @@ def test_full_disk_confirms_nothing_and_loses_nothing(tmp_path):
     fill(vhost, 30)
     for _ in range(2):
         vhost.make_all()
-        vhost.world.run(seconds=2.0)  # after which the processes try again
+        vhost.world.run(seconds=2.0)  # so that the processes try again
         assert vhost.calls
     assert len(vhost.queue.confirmed) == 10
     vhost.disk.limit = None
@@ -303,7 +307,7 @@ def test_full_disk_confirms_nothing_and_loses_nothing(tmp_path):
 
 
 def test_segments_that_cannot_be_written_keep_the_journal(vhost):
-    """The journal keeps its files until a flush succeeds."""
+    """While segments cannot be written, the journal keeps its files."""
     while not vhost.waits(FlushJob):
         fill(vhost, 5)
         vhost.make_all(type(vhost.journal))

@@ -44,7 +44,7 @@ def test_a_new_beginning_ends_what_came_before():
 
 
 class Node:
-    """A queue's digests over the starts of a node; the journal is a list of records that a flush empties."""
+    """The digests of a queue over several starts of a node. The journal is a list of records, which a flush empties."""
 
     def __init__(self, size=4):
         self.disk = FaultyDisk()
@@ -99,7 +99,9 @@ def test_a_kill_forgets_what_the_journal_had_not_synced():
 
 
 def test_a_flush_writes_only_what_the_journal_has_synced():
-    """A digest that is on the disk before its message would lose a message that is published again."""
+    """A flush writes no digest before the journal has synced the record of its message. Otherwise a crash could leave
+    the digest without the message, which would be lost when it is published again.
+    """
     node = Node()
     node.publish(0, 1)
     node.sync()
@@ -189,8 +191,8 @@ def test_damage_costs_only_the_digests_in_it(caplog):
 
 
 def test_two_copies_that_are_alike_are_both_read():
-    """A record that is in a file and in the journal is one. Two copies of another replica's digests are two, even if
-    they are alike and only the second one is in the journal still.
+    """A record of this queue that is both in a file and in the journal counts as one. Two equal copies of another
+    replica's digests count as two, even if only the second one is still in the journal.
     """
     node = Node()
     node.publish(1, 1)

@@ -1,4 +1,6 @@
-"""The window of digests (SP-30): it has at least the last ones, and at most twice as many."""
+"""The window of digests: it remembers at least as many of the last ones as it should, and at most twice as many
+(SP-30).
+"""
 
 import hypothesis.strategies as st
 import pytest
@@ -90,7 +92,9 @@ def test_disposing_ends():
 
 @given(st.lists(st.one_of(st.just("message"), st.integers(1, 30)), max_size=150), st.integers(1, 30))
 def test_a_window_that_is_resized_keeps_what_it_can(steps, size):
-    """A number resizes the window. The last messages that it had to remember all the time are there."""
+    """A window that is resized still has the last messages that it had to remember all the time. In `steps`, a number
+    resizes it.
+    """
     window, count, certain, since = Window(size), 0, 0, 0
     for step in steps:
         if step == "message":

@@ -1,4 +1,6 @@
-"""`RealFile`: appending and syncing in one call where the system has one, the errors of that call, and the twin."""
+"""`RealFile`: appending and syncing in one call where the system has one, the errors of that call, and what replaces it
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def test_the_rest_of_a_short_write_is_written_and_synced(file, monkeypatch):
 @needs_synced_writes
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
 def test_a_kernel_without_the_call_is_asked_once(file, monkeypatch, number):
-    """An old kernel, or a sandbox: from then on the file is written and synced with two calls."""
+    """A kernel or sandbox without the call for a synced write is asked for it once; from then on the file is written
+    and synced with two calls.
+    """
     calls = Calls(monkeypatch, OSError(number, "no such flag"))
     file.append_synced([b"one"])
     file.append_synced([b"two"])
@@ -90,7 +94,9 @@ def test_more_buffers_than_one_call_takes_are_written_and_then_synced(file, monk
 
 @needs_synced_writes
 def test_a_full_disk_synced_nothing_and_after_a_broken_one_nothing_is_known(file, monkeypatch):
-    """The caller tries again after the first error; the second ends the process that owns the file."""
+    """A synced write that fails on a full disk has synced nothing, so the caller tries again. After any other error
+    nothing is known, and the process that owns the file ends.
+    """
     Calls(monkeypatch, OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "broken"))
     with pytest.raises(OSError, match="full") as full:
         file.append_synced([b"one"])
@@ -110,7 +116,9 @@ def test_a_sync_that_fails_after_a_short_write_raises_sync_failed(file, monkeypa
 
 @needs_synced_writes
 def test_a_file_on_fuse_is_written_and_synced_with_two_calls(tmp_path, monkeypatch):
-    """The program that serves the file system may take a synced write for an ordinary one."""
+    """On FUSE a file is written and synced with two calls, because the program that serves the file system may take a
+    synced write for an ordinary one.
+    """
     monkeypatch.setattr(synced_write, "is_fuse", lambda path: path == str(tmp_path))
     file = RealDisk(str(tmp_path)).open("file", create=True)
     calls = Calls(monkeypatch)
@@ -162,7 +170,9 @@ def test_an_allocated_file_has_all_its_blocks(tmp_path, monkeypatch, is_portable
 
 
 def test_a_file_is_closed_when_nothing_refers_to_it(tmp_path):
-    """A job in another thread may use it longer than the process that opened it lives."""
+    """A file is closed when nothing refers to it any more: a job in another thread may use it longer than the process
+    that opened it lives.
+    """
     file = RealDisk(str(tmp_path)).open("kept", create=True)
     fd = file._fd
     os.fstat(fd)

@@ -1,4 +1,4 @@
-"""Each facility of the operating system and its portable twin, with a stand-in for calls that Linux lacks."""
+"""Each facility of the operating system and its portable replacement, with a stand-in for calls that Linux lacks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestSync:
             sync(1 << 20)
 
     def test_macos_asks_the_drive_to_empty_its_cache(self, fd, monkeypatch):
-        """F_FULLFSYNC does what fsync does on Linux."""
+        """On macOS a sync uses F_FULLFSYNC, which does what fsync does on Linux."""
         calls = []
         monkeypatch.setattr(file_sync, "_FULL_SYNC", 51)
         monkeypatch.setattr(file_sync, "_fcntl", SimpleNamespace(fcntl=lambda *call: calls.append(call)))
@@ -55,7 +55,9 @@ class TestSync:
 
     @pytest.mark.parametrize(("number", "is_synced"), [(errno.ENOTSUP, True), (errno.EIO, False)])
     def test_macos_uses_fsync_on_a_volume_without_full_sync(self, fd, monkeypatch, number, is_synced):
-        """Any other error is the disk's answer, and is raised."""
+        """On a macOS volume without F_FULLFSYNC a sync uses fsync; any other error is raised, because it is the disk's
+        answer.
+        """
         calls = []
 
         def refuse(*call):
@@ -85,7 +87,7 @@ class TestSync:
 def test_which_file_systems_are_fuse():
     """The answer agrees with the kernel's list of mounts."""
     with open("/proc/self/mounts") as mounts:
-        kinds = {line.split()[1]: line.split()[2] for line in mounts}  # the last one mounted there counts
+        kinds = {line.split()[1]: line.split()[2] for line in mounts}  # the file system mounted last counts
     for where, kind in kinds.items():
         if os.access(where, os.R_OK) and not where.startswith("/proc/") and "\\" not in where and kind != "autofs":
             assert is_fuse(where) == (kind in ("fuse", "fuseblk", "virtiofs") or kind.startswith("fuse."))
@@ -164,7 +166,7 @@ class TestLocks:
         close_lock(other)
 
     def test_the_text_of_a_locked_file_can_be_read(self, case):
-        """The lock file of a data directory names its holder."""
+        """The text of a locked file can be read, because the lock file of a data directory names its holder."""
         locks, open_lock, close_lock = case
         held, other = open_lock(), open_lock()
         os.write(held, b"holder")

@@ -60,9 +60,8 @@ def opened(disk, clean=None, has_sizes=True):
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """Random operations and crashes; `history` as in the journal's test. Flushes change nothing for readers (QS-25).
-
-    Positions are counted, so the journal gets no sizes of segments.
+    """Random operations and crashes; `history` is as in the journal's test. Flushes change nothing for readers (QS-25).
+    Records are counted here as positions, so the journal gets no sizes of segments.
     """
 
     def __init__(self) -> None:
@@ -109,7 +108,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(numbers=st.integers(1, 3 * ENTRIES))
     def continue_behind_a_gap(self, numbers):
-        """As a queue does after a crash."""
+        """Continue with higher numbers, as a queue does after a crash."""
         self.next += numbers
 
     @precondition(lambda self: self.now)
@@ -147,7 +146,7 @@ class IndexMachine(RuleBasedStateMachine):
         most=st.sampled_from([None, None, (1, 1000), (9, 1)]),
     )
     def take_flush(self, sync, only_remove, most=None):
-        """Publishes, acks, purges and reads go on while the flush is under way."""
+        """Begin a flush, during which publishes, acks, purges and reads go on."""
         self.journal.write_all()
         flush = self.index.take_removal() if only_remove else self.index.take_flush(sync, most)
         assert only_remove or most or not self.index.unflushed_bytes
@@ -296,9 +295,9 @@ def test_segments_disappear_when_acked(disk):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_removed_segment_stays_removed_after_a_kill_and_a_power_cut(disk, seed):
-    """The process was killed before it had synced the directory, and the next one found no file to sync.
-
-    The journal then gave up the acknowledgements, and the power cut brought the file back.
+    """A segment file that was removed stays removed, although the process was killed before it synced the directory.
+    The next process found no file to sync, the journal gave up the acknowledgements, and a power cut would have brought
+    the file back.
     """
     journal, index, _ = opened(disk)
     index.publish(run_of(0, ENTRIES))
@@ -326,8 +325,9 @@ def test_a_removed_segment_stays_removed_after_a_kill_and_a_power_cut(disk, seed
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_an_ack_that_only_a_segment_had_survives_the_segment(disk, stored):
-    """A flush had written it to the segment, and a kill came before the journal had it. The next process had all other
-    messages of the segment acked and removed the file, while the journal still had the publishes.
+    """An ack that only a segment file had is not forgotten with that file. A flush had written the ack to the segment,
+    and a kill came before the journal had it; the next process had all other messages of the segment acked, and removed
+    the file while the journal still had the publishes.
     """
     journal, index, _ = opened(disk, has_sizes=False)
     index.publish(run_of(0, ENTRIES, stored), stored)
@@ -351,7 +351,9 @@ def test_an_ack_that_only_a_segment_had_survives_the_segment(disk, stored):
 
 
 def test_a_read_passes_over_a_gap_in_the_numbers(disk):
-    """After a crash the numbers continue up to 16,384 later, which can be thousands of small segments."""
+    """A read finds messages behind a gap in the numbers: after a crash numbers continue up to 16,384 later, which can
+    be thousands of small segments.
+    """
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 3))
     index.publish(run_of(10_000 * ENTRIES, 2))
@@ -387,7 +389,9 @@ def test_a_purge_during_the_first_flush_of_a_segment_survives_a_clean_restart(di
 
 
 def test_what_was_read_of_a_segment_goes_with_its_file(disk):
-    """The next file of a removed segment has other blocks at the same offsets (QS-22, QS-25)."""
+    """The blocks that were read of a segment are forgotten when its file is removed: the next file of the segment has
+    others at the same offsets (QS-22, QS-25).
+    """
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 3))
     index.flush(True)
@@ -422,7 +426,7 @@ def test_expiry_and_size_survive(disk):
 
 
 def test_clean_start_reads_nothing(disk):
-    """After a clean stop, segments are opened only when they are read."""
+    """A start after a clean stop opens no segment before it is read."""
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 40))
     terms = index.terminate()
@@ -518,7 +522,7 @@ def in_blocks(disk, acked=()):
 
 
 class GatheringLog(DirectLog):
-    """A log whose journal is behind: nothing is durable before `sync`."""
+    """A log whose journal is behind: nothing of it is durable before `sync`."""
 
     def __init__(self, journal):
         super().__init__(journal, True)
@@ -571,7 +575,9 @@ class TestHolding:
         assert not disk.exists("q/0.idx") and not held(index, 0, ENTRIES)
 
     def test_the_last_flush_writes_them(self, disk):
-        """The journal writes its records after that, and gives up all its files."""
+        """The last flush writes even entries that await their record: the journal writes its records after that, and
+        gives up all its files.
+        """
         _, index = self.index(disk)
         index.unflushed.hold(range(2), index.publish(run_of(0, 2)))
         assert index.terminate() == {0: 2}
@@ -636,7 +642,7 @@ class TestDamage:
         assert sorted(held(index, 0, ENTRIES)) == list(range(15))
 
     def test_the_damaged_file_is_kept(self, disk):
-        """The operator may look at it."""
+        """The damaged file is kept, so that the operator may look at it."""
         in_blocks(disk)
         flip(disk, "q/0.idx", 30)
         was = bytes(disk._names["q/0.idx"].data)
@@ -645,8 +651,8 @@ class TestDamage:
         assert bytes(disk._names["q/0.idx.damaged"].data) == was
 
     def test_a_file_without_messages_is_removed_by_the_last_flush(self, disk):
-        """Damage is found after a clean stop, and no message of the segment is left. The queue that ends at once has to
-        wait for the journal: only then may the file be removed.
+        """A segment with damage found after a clean stop, and no message left, is removed by the last flush. A queue
+        that ends at once waits for the journal first, because only then may the file be removed.
         """
         terms = in_blocks(disk)
         for offset, _, _ in blocks_in(disk, "q/0.idx"):
@@ -698,7 +704,9 @@ class TestDamage:
         assert disk.list("q") == ["0.idx.damaged"]
 
     def test_of_what_was_read_before(self, disk):
-        """Messages of the damaged segment are acked later, when they no longer count."""
+        """Damage in blocks that were read before is noticed as well; acks that come later, of messages that are lost by
+        then, do no harm.
+        """
         terms = in_blocks(disk)
         _, index, _ = opened(disk, terms)
         assert len(held(index, 0, ENTRIES)) == 15
@@ -711,7 +719,7 @@ class TestDamage:
         assert disk.list("q") == ["0.idx.damaged"]
 
     def test_a_file_that_somebody_removed(self, disk):
-        """An operator removes the file while the broker runs."""
+        """The queue goes on when an operator removes a segment file while the broker runs."""
         terms = in_blocks(disk)
         _, index, _ = opened(disk, terms)
         disk.delete("q/0.idx")
@@ -722,7 +730,7 @@ class TestDamage:
 
 
 def test_an_empty_segment_is_removed(disk):
-    """A crash came before the segment's first block was written (C-11)."""
+    """A segment file that a crash left empty, because it came before the first block was written, is removed (C-11)."""
     disk.make_dir("q")
     disk.open("q/3.idx", create=True)
     opened(disk)

@@ -80,7 +80,9 @@ def test_the_acks_of_the_journal_need_a_flush():
 
 
 def test_entries_of_the_file_need_no_second_flush():
-    """C-12, QS-25: entries of the segment are removed from what the journal replayed."""
+    """Entries that a segment already has are removed from what the journal replayed, so that they need no second flush
+    (C-12, QS-25).
+    """
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 6), False)], []), ([Entries(run_of(10, 2, stored=True), True)], []))
     replayed = Replayed()
@@ -92,7 +94,7 @@ def test_entries_of_the_file_need_no_second_flush():
 
 
 def test_transient_messages_are_acked_away():
-    """queue-and-store section 4.10: no transient entry survives."""
+    """A scan acknowledges transient entries, because none survives a restart (queue-and-store section 4.10)."""
     disk = FaultyDisk()
     write(
         disk,
@@ -115,7 +117,7 @@ def test_transient_messages_are_acked_away():
 
 
 def test_a_number_that_stands_there_twice_counts_once():
-    """C-12: a flush interrupted by a crash was repeated, so entries stand in the file twice."""
+    """If a crash interrupted a flush and it was repeated, entries stand in the file twice, and count once (C-12)."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 4), False)], []), ([Entries(run_of(2, 4), False)], []))
     found = scan(disk)
@@ -135,7 +137,9 @@ def test_a_torn_tail_is_cut(tail):
 
 
 def test_what_was_read_is_synced():
-    """A killed process leaves bytes that are not synced; the journal that has the same entries may be retired soon."""
+    """A scan syncs what it has read: a killed process leaves bytes that are not synced, and the journal that has the
+    same entries may be given up soon.
+    """
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 4), False)], []))
     file = disk.open(PATH)
@@ -148,7 +152,7 @@ def test_what_was_read_is_synced():
 
 
 def test_whether_anything_may_expire():
-    """One entry with an expiry is enough; a scan finds the latest."""
+    """A scan says whether any entry may expire, and returns the latest expiry; one such entry is enough."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 1), False), Entries(run_of(1, 1, expiry=5), False)], []))
     assert scan(disk).latest == 5
@@ -160,7 +164,9 @@ spans_of = st.lists(st.tuples(st.integers(0, ENTRIES - 1), st.integers(1, 6)), m
 
 @given(flushes=st.lists(st.tuples(st.lists(pieces, max_size=4), spans_of), max_size=4), in_journal=spans_of)
 def test_it_is_the_union(flushes, in_journal):
-    """QS-25: acked in the segment or in the journal; of two entries with one number the first counts."""
+    """A scan returns the union of segment and journal: a message is acked if either of them says so, and of two entries
+    with one number the first counts (QS-25).
+    """
     kinds: dict[int, tuple[bool, bool]] = {}
     acked_here: set[int] = set()
     disk = FaultyDisk()
@@ -201,7 +207,9 @@ def test_it_is_the_union(flushes, in_journal):
 
 @pytest.mark.parametrize("recorded", [0, -1, None], ids=["its size", "a smaller size", "no size"])
 def test_only_what_the_journal_has_not_recorded_as_synced_is_synced(monkeypatch, recorded):
-    """A power cut after the scan takes nothing back, and the start of ten thousand small queues waits for no sync."""
+    """A scan syncs only what the journal has not recorded as synced. So a power cut after it takes nothing back, and
+    the start of ten thousand small queues waits for no sync.
+    """
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 4), False)], []))
     file = disk.open(PATH)

@@ -1,4 +1,6 @@
-"""`InTransit` counts the bytes of what each target has not taken, however it takes it."""
+"""`InTransit` counts the bytes that were handed to each target and that it has not taken yet, in whatever portions it
+takes them.
+"""
 
 from random import Random
 

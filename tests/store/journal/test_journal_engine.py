@@ -55,7 +55,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.begin({queue: {} for queue in QUEUES}, dict.fromkeys(QUEUES, 0))
 
     def begin(self, state, numbers):
-        """A process starts: segments and journal together hold `state`."""
+        """A process starts; segments and journal together hold `state`."""
         self.journal = JournalEngine(self.disk, "j", file_limit=400, frame_limit=100)
         self.log = DirectLog(self.journal)
         self.replayed = self.journal.recover()
@@ -183,7 +183,7 @@ def opened(disk, **options) -> JournalEngine:
 
 
 def test_one_sync_for_everything_gathered(disk):
-    """Group commit: a thousand queues, one fdatasync."""
+    """One sync makes durable what a thousand queues have gathered (group commit)."""
     journal = opened(disk)
     for queue in range(1000):
         DirectLog(journal).publish(queue, run_of(0, 3))
@@ -193,7 +193,7 @@ def test_one_sync_for_everything_gathered(disk):
 
 
 def test_records_that_gather_during_a_commit_wait_for_the_next(disk):
-    """A batch in flight does not cover later records."""
+    """Records that gather during a commit are not durable with it and wait for the next one."""
     journal = opened(disk)
     first = DirectLog(journal).publish(1, run_of(0, 1))
     batch = journal.take_batch()
@@ -221,7 +221,9 @@ def test_numbers_survive_messages(disk):
 
 
 def test_a_file_whose_head_exceeds_the_limit_takes_more_than_one_batch(disk):
-    """If it took one, the record that retires files would begin a file, which had to be retired again, for ever."""
+    """A file whose head alone exceeds the limit takes more than one batch. If it took only one, the record that retires
+    files would begin a file, which would have to be retired in its turn, and so on for ever.
+    """
     journal = opened(disk, file_limit=100)
     for queue in range(1, 30):
         DirectLog(journal).publish(queue, run_of(0, 1))
@@ -259,7 +261,7 @@ def test_what_queues_repeat_fills_no_file(disk):
 
 
 def test_deleted_queue_does_not_come_back(disk):
-    """The records of a queue before its deletion do not count."""
+    """After the deletion of a queue, its earlier records do not count, so it does not come back."""
     journal = opened(disk)
     DirectLog(journal).publish(1, run_of(0, 10))
     DirectLog(journal).delete(1)
@@ -324,7 +326,9 @@ class TestDamage:
     @given(data=st.data())
     @settings(max_examples=50, deadline=None)
     def test_costs_only_its_frame(self, data):
-        """Whichever byte is damaged, each start replays the other frames and leaves the file as it is."""
+        """Whichever byte is damaged, it costs only its frame: each start replays the other frames, and leaves the file
+        as it is.
+        """
         disk = FaultyDisk()
         disk.make_dir("j")
         self.written(disk)
@@ -372,7 +376,9 @@ class TestDamage:
         assert sorted(live(replayed[1])) == [n for n in range(20) if n % 10 >= 5] + [60]
 
     def test_numbers_in_damaged_bytes_are_not_given_again(self, disk):
-        """The ack of a lost message may follow the damage; it must not apply to a message published later."""
+        """Numbers that may have been in damaged bytes are not given again: the ack of a lost message may follow the
+        damage, and must not apply to a message published later.
+        """
         self.written(disk, 1)
         disk._names["j/000001.wal"].data[60] ^= 1
         journal = opened(disk)

@@ -76,7 +76,9 @@ def test_what_is_taken_is_what_a_journal_replays():
 
 
 def test_an_ack_says_where_numbering_stands_only_if_it_is_known():
-    """After a clean stop a queue acks messages without records in the journal; its numbering must not go back."""
+    """An ack records where numbering stands only if that is known: after a clean stop a queue acks messages that have
+    no record in the journal, and its numbering must not go back.
+    """
     writer = LogWriter()
     writer.resume(ONE, 100)
     writer.ack(ONE, [range(40, 42)])
@@ -97,7 +99,9 @@ def test_a_deleted_number_leaves_nothing():
 
 
 def test_one_that_never_said_anything_takes_no_leave():
-    """A queue of 256 priorities that used two must not record the deletion of all of them."""
+    """A level that never recorded anything does not record its deletion: a queue of 256 priorities that used two would
+    otherwise record 256 deletions.
+    """
     writer = LogWriter()
     assert writer.delete(ONE) == 0
     assert writer.take() == []
@@ -112,7 +116,9 @@ def test_one_of_an_earlier_life_does():
 
 
 def test_a_queue_that_no_start_recovers_records_no_acknowledgement():
-    """The journal drops the records of such a queue, so whoever waited for one would wait for ever."""
+    """A queue that no start recovers records no acknowledgements: the journal drops the records of such a queue, so
+    whoever waited for one would wait for ever.
+    """
     log = LogWriter(is_journaled=False)
     assert log.ack(ONE, [range(0, 3)]) == log.sizes(ONE, {0: 0}) == log.position == 0
     assert log.take() == []

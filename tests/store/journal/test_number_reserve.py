@@ -54,9 +54,8 @@ def test_numbers_of_an_earlier_process_are_kept():
 @pytest.mark.parametrize("way", ["kill", *range(5)])
 @pytest.mark.parametrize("count", [1, 100, AHEAD // 2, AHEAD + 100])
 def test_numbers_of_messages_without_a_record_are_not_given_again(tmp_path, way, count):
-    """The journal has no record of transient, discarded or at once delivered messages.
-
-    A message published after a crash still gets a number behind all numbers that a reader has seen.
+    """A message published after a crash gets a number behind all that a reader has seen, although the journal has no
+    record of messages that were transient, discarded or delivered at once.
     """
     node = Node(tmp_path)
     for _ in range(count):
@@ -76,7 +75,9 @@ def test_numbers_of_messages_without_a_record_are_not_given_again(tmp_path, way,
 
 
 def test_numbers_are_shown_only_when_they_are_kept(tmp_path):
-    """The first numbers wait for the journal; later ones were reserved long before they are used."""
+    """A number is shown only when its reservation is on the disk: the first numbers wait for the journal, and later
+    ones were reserved long before they are used.
+    """
     node = Node(tmp_path)
     node.publish(5, TRANSIENT)
     assert (node.queue.numbers(), node.queue.kept_numbers()) == (range(0, 5), range(0, 0))
@@ -90,7 +91,7 @@ def test_numbers_are_shown_only_when_they_are_kept(tmp_path):
 
 @pytest.mark.parametrize("is_consumed", [False, True])
 def test_no_number_is_shown_before_its_reservation_is_kept(tmp_path, is_consumed):
-    """The queue is empty again before the journal has the reservation, and still must not show the next number."""
+    """Even if the queue is empty again before the journal has the reservation, the next number is not shown."""
     node = Node(tmp_path)
     node.publish(5, TRANSIENT)
     if is_consumed:
@@ -101,9 +102,9 @@ def test_no_number_is_shown_before_its_reservation_is_kept(tmp_path, is_consumed
 
 
 def test_numbers_that_only_a_segment_has_are_not_given_again(tmp_path):
-    """A power cut left a segment with transient messages and lost the reservation of their numbers.
-
-    The next start continued behind them, but nothing recorded that once the segment was removed.
+    """Numbers are not given again after a power cut that left a segment with transient messages and lost the
+    reservation of their numbers. The next start continued behind them, and once the segment was removed nothing
+    recorded that.
     """
     node = Node(tmp_path)
     node.queue.set_queue_mode("lazy")

@@ -41,7 +41,9 @@ def publish(queue: SimQueue, size: int, count: int = 1) -> list[int]:
 
 
 def spare_a_body(vhost: SimVhost, queue: SimQueue) -> None:
-    """Have a body acknowledged before the store has written it, so that the store holds back the next ones."""
+    """Have a body acknowledged before the store has written it. Since that spares a write, the store holds the next
+    bodies back.
+    """
     queue.ack(publish(queue, LARGE))
     vhost.write_all()
     assert queue.confirmed == {1}
@@ -79,7 +81,9 @@ def test_a_publish_takes_the_acknowledgements_along_at_once(vhost, queue):
 
 
 def test_records_without_bodies_wait_while_consumers_keep_up(vhost, queue):
-    """The store holds back the body of such a message, and the acknowledgement confirms it."""
+    """While consumers keep up, the record of a message waits, because the store holds its body back; the
+    acknowledgement confirms the message.
+    """
     spare_a_body(vhost, queue)
     queue.publish([content(2, LARGE)])
     assert not vhost.waits(Journal)
@@ -88,7 +92,9 @@ def test_records_without_bodies_wait_while_consumers_keep_up(vhost, queue):
 
 
 def test_records_follow_their_bodies_at_once(vhost, queue):
-    """Consumers do not keep up any more. A confirm then waits for the store and for one commit, and for no timer."""
+    """Once consumers no longer keep up, a record follows its body at once: a confirm waits for the store and for one
+    commit, and for no timer.
+    """
     spare_a_body(vhost, queue)
     queue.publish([content(2, LARGE)])
     while not vhost.waits(SyncJob):

@@ -37,7 +37,7 @@ def test_java_hashes(text, expected, slot):
 
 
 def test_java_hash_counts_utf_16_units():
-    """A character outside the basic plane is two of them."""
+    """The hash is that of Java, which counts units of UTF-16: a character outside the basic plane is two of them."""
     assert java_hash("\U0001f600") == abs((0xD83D * 31 + 0xDE00) & 0xFFFFFFFF)
 
 
@@ -67,7 +67,7 @@ def test_bytes_of_the_example(tmp_path):
 
 
 def test_one_message_is_found(tmp_path):
-    """Entry 0 means none, so counting begins at 1 (QP-6)."""
+    """A search finds the first message too: counting begins at 1, because entry 0 means none (QP-6)."""
     file = HashFile(str(tmp_path / "file"), 4, 16, is_new=True)
     file.put([(7, 1, AT)])
     assert list(file.chain(7, 0)) == [1]
@@ -115,7 +115,9 @@ def test_a_file_without_meta_is_opened_as_one_of_rocketmq(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("begin", [AT, AT + 1, AT + 999, AT + 1000, AT + 1999])
 def test_a_chain_is_not_left_too_early(tmp_path, begin):
-    """Entries have whole seconds, so one of the second in which `begin` is must be visited (QP-46)."""
+    """A search does not leave a chain too early: entries have whole seconds, so one of the same second as `begin` must
+    be visited (QP-46).
+    """
     file = HashFile(str(tmp_path / "file"), 1, 64, is_new=True)
     times = [AT, AT + 1, AT + 998, AT + 999, AT + 1000, AT + 1998, AT + 1999, AT + 5000]
     file.put([(0, number, at) for number, at in enumerate(times, 1)])
@@ -125,7 +127,9 @@ def test_a_chain_is_not_left_too_early(tmp_path, begin):
 
 
 def test_a_clock_that_goes_back_hides_nothing(tmp_path):
-    """Entries never get an earlier time than those before them, so the search does not stop at one (QP-45)."""
+    """A clock that goes back hides no entry: no entry gets an earlier time than those before it, so the search does not
+    stop at one (QP-45).
+    """
     file = HashFile(str(tmp_path / "file"), 1, 64, is_new=True)
     file.put([(0, 1, AT + 60_000), (0, 2, AT), (0, 3, AT + 61_000)])
     assert list(file.chain(0, AT + 60_000)) == [3, 2, 1]
@@ -134,7 +138,9 @@ def test_a_clock_that_goes_back_hides_nothing(tmp_path):
 
 @pytest.mark.parametrize("refused", ["entries", "header", "slots"])
 def test_a_write_that_the_disk_refuses_loses_no_chain(tmp_path, monkeypatch, refused):
-    """Whatever part of a put was written, the entries from before are found, now and in another process."""
+    """If the disk refuses a write, whichever part of a put was written, the entries from before are found, in this
+    process and in another one.
+    """
     files = HashFiles(str(tmp_path), "crc32", 2, 64)
     files.put([(0, 1, AT), (1, 2, AT), (0, 3, AT)])
     file = files._files[0]
@@ -159,7 +165,7 @@ def test_a_write_that_the_disk_refuses_loses_no_chain(tmp_path, monkeypatch, ref
 
 
 def test_garbage_in_a_slot_counts_as_none(tmp_path):
-    """QP-9: what a crash may leave there."""
+    """Garbage that a crash left in a slot counts as an empty slot (QP-9)."""
     file = HashFile(str(tmp_path / "file"), 2, 64, is_new=True)
     file.put([(0, 1, AT)])
     with open(tmp_path / "file", "r+b") as opened:
@@ -188,7 +194,9 @@ def test_a_chain_that_leads_to_itself_ends(tmp_path):
     begin=st.integers(0, 40_000),
 )
 def test_all_entries_from_a_time_on_are_visited(tmp_path_factory, keys, cuts, begin):
-    """Against a list, with a few slots and small files: each entry from `begin` on comes once, the newest first."""
+    """A search visits each entry from `begin` on once, the newest first; few slots and small files, compared with a
+    list.
+    """
     files = HashFiles(str(tmp_path_factory.mktemp("files")), "crc32", 4, 16)
     now, rows = AT, []
     for position, (key_hash, passed) in enumerate(keys, 1):

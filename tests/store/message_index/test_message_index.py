@@ -67,7 +67,7 @@ class AgainstModel(RuleBasedStateMachine):
         gone=st.booleans(),
     )
     def put(self, queue, keys, back, passed, gone):
-        """Some of the messages may have been reported before, then with another time."""
+        """Report messages, some of which may have been reported before with another time."""
         self.now += passed
         first = max(0, self.next[queue] - back)
         again = [self.model.get((queue, number)) for number in range(first, self.next[queue])]
@@ -199,7 +199,7 @@ def test_oldest_messages_leave_a_full_index(tmp_path):
 
 
 def test_deleted_queue_is_removed_after_its_retention(index):
-    """QP-26, QP-35: until then its messages are found."""
+    """Messages of a deleted queue are found until its retention is over, and then removed (QP-26, QP-35)."""
     index.write([(1, [Put(0, 100, [[b"a"]] * 3)])])
     index.queues[1].deleted_at = 120
     index.prune(120 + RETENTION - 1)
@@ -232,7 +232,9 @@ def test_sweep_goes_on_where_it_stopped(index):
 
 
 def test_a_number_that_is_given_again_is_another_message(index):
-    """The former message leaves the index, so it is not found under the key of another one."""
+    """If a queue's number for a message is given again, the former message leaves the index, so that it is not found
+    under the key of the new one.
+    """
     index.write([(1, [Put(0, 100, [[b"old"]])])])
     index.write([(1, [Put(0, 200, [[b"new"]])])])
     assert not index.find([1], b"old", 0, MANY, 9).hits
@@ -240,7 +242,9 @@ def test_a_number_that_is_given_again_is_another_message(index):
 
 
 def test_positions_begin_again_above_those_of_a_lost_index(tmp_path):
-    """QP-22: this keeps an id from naming two messages."""
+    """After the loss of an index, positions begin above those of the lost one, so that no id names two messages
+    (QP-22).
+    """
     path = str(tmp_path / "index")
     for created_at in (1000, 2000):
         index = MessageIndex(path, MANY, created_at, SECRET)
@@ -253,7 +257,7 @@ def test_positions_begin_again_above_those_of_a_lost_index(tmp_path):
 
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
 def test_cut_file_is_recognised(tmp_path, part):
-    """A file that was cut is found damaged before LMDB opens it, which would kill the process."""
+    """An index file that was cut is found to be damaged before LMDB opens it, which would kill the process."""
     index = MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET)
     index.queues[1] = IndexedQueue("orders", 0, RETENTION)
     index.write([(1, [Put(0, 100, [[b"%d" % number] for number in range(5000)])])])
@@ -286,7 +290,9 @@ MANY_KEYS = [(first, 100 + first, [[b"k%d" % first]]) for first in range(50)]
 
 @pytest.mark.parametrize("damage", ["lost", "cut", "header", "meta", "garbled meta", "finished header"])
 def test_damaged_files_are_made_anew(tmp_path, caplog, damage):
-    """Every message is found again: the table of messages has the hashes of their keys."""
+    """Damaged files of the engine are made anew, and every message is found again, because the table of messages has
+    the hashes of their keys.
+    """
     index = filled(tmp_path / "index", SMALL, *MANY_KEYS)
     index.close()
     first, *_, last = files(tmp_path / "index")
@@ -314,7 +320,9 @@ def test_damaged_files_are_made_anew(tmp_path, caplog, damage):
 
 
 def test_files_without_a_message_are_removed(tmp_path):
-    """A file goes when its messages have left, whatever older files have; the newest one stays (QP-13)."""
+    """A file of the engine is removed when its messages have left, even if older files still have some; the newest one
+    stays (QP-13).
+    """
     index = filled(tmp_path / "index", SMALL, *MANY_KEYS)
     before = files(tmp_path / "index")
     assert len(before) == 4, "15 keys in each file"
@@ -331,7 +339,9 @@ def test_files_without_a_message_are_removed(tmp_path):
 
 
 def test_positions_of_a_transaction_that_failed_are_not_given_again(tmp_path, monkeypatch):
-    """The keys of the first attempt are in the files already. Nothing is found twice."""
+    """Positions of a failed transaction are not given again, because the keys of that attempt are already in the files,
+    and messages would be found twice.
+    """
     index = filled(tmp_path / "index", SMALL, (0, 100, [[b"a"]]))
 
     class Refusing(Exception):

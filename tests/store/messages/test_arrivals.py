@@ -28,7 +28,7 @@ PARTS = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, ma
 
 @given(PARTS, st.data())
 def test_each_message_keeps_its_time(parts, data):
-    """Against a list with a time for each message."""
+    """Each message keeps its time of arrival, however runs are cut and joined (compared with a list of times)."""
     expected = [time for count, time in parts for _ in range(count)]
     run = run_of(100, *parts[0])
     for count, time in parts[1:]:

@@ -103,7 +103,7 @@ def test_spans_come_back(spans):
 
 @given(st.data())
 def test_a_flipped_bit_costs_its_frame(data):
-    """All frames but the damaged one are read (D-19)."""
+    """A flipped bit costs its frame, and all others are read (D-19)."""
     disk = FaultyDisk()
     payloads = [bytes([n]) * 30 for n in range(4)]
     whole = b"".join(frame(Kind.RECORDS, payload) + payload for payload in payloads)
@@ -120,7 +120,7 @@ def test_a_flipped_bit_costs_its_frame(data):
 
 @pytest.mark.parametrize("sizes", list(product((0, 4, 20, 52), repeat=3)))
 def test_a_damaged_size_may_lead_to_the_end_of_another_frame(sizes):
-    """The frames between are found, wherever the wrong size leads."""
+    """If a damaged size leads to the end of another frame, the frames in between are found all the same."""
     payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
     whole = b"".join(frame(Kind.RECORDS, payload) + payload for payload in payloads)
     for bit in range(32, 64):  # of the payload's size

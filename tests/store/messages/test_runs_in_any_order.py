@@ -140,7 +140,7 @@ def test_ready_and_pending_runs_are_two_dicts(block_runs):
 @given(st.lists(st.integers(0, 200), unique=True), st.integers(0, 200), st.integers(0, 20), st.data())
 @settings(max_examples=100, deadline=None)
 def test_runs_are_found_by_number(numbers, first, count, data):
-    """Wherever the blocks are cut."""
+    """Runs are found by number, wherever the blocks that hold them are cut."""
 
     class One:
         def __init__(self, first):
@@ -174,7 +174,9 @@ def test_runs_are_found_by_number(numbers, first, count, data):
 
 
 def test_messages_that_come_back_one_by_one_are_joined_again():
-    """A queue whose messages were all requeued is then as it was before."""
+    """Messages that come back one by one are joined again, so a queue whose messages were all requeued is as it was
+    before.
+    """
     ready, pending = RunQueue(), PendingRuns()
     for first in range(0, 10_000, 500):
         pending.add(run_of(first, 500))
@@ -187,7 +189,9 @@ def test_messages_that_come_back_one_by_one_are_joined_again():
 
 
 def test_memory_is_bounded_by_what_is_unacknowledged():
-    """If one message of each thousand is left, the slots of the others are freed."""
+    """Memory is bounded by what is unacknowledged: if one message of each thousand is left, the memory of the others is
+    freed.
+    """
     pending = PendingRuns()
     for first in range(0, 100_000, 1000):
         pending.add(run_of(first, 1000))

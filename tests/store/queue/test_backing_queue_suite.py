@@ -91,7 +91,7 @@ def test_bq_queue_index_restart(node):
     assert (terms["persistent_count"], terms["persistent_bytes"]) == (SEGMENT + HALF, (SEGMENT + HALF) * 10)
     assert drain(restarted(node, terms))[0] == list(range(SEGMENT + HALF))
     node.kill()
-    # The acks were not synced, so the messages may be back.
+    # The acks were not synced, so an unclean restart may have brought the messages back.
     assert (len(node.queue), node.queue.totals().ready_bytes) in (
         (0, 0),
         (SEGMENT + HALF, (SEGMENT + HALF) * 10),
@@ -354,12 +354,14 @@ def requeue_one_by_one(node, after):
 
 
 def test_variable_queue_requeue_ram_beta(node):
-    """Messages that are requeued one by one among paged ones come back in order, redelivered."""
+    """Messages that are requeued one by one among messages that are paged out come back in order, as redelivered."""
     requeue_one_by_one(node, node.queue.check)
 
 
 def test_variable_queue_mode_change(node):
-    """The same with a random mode after each step."""
+    """Messages come back in order, as redelivered, even if the queue changes to a random mode after each one that is
+    requeued.
+    """
     choose = random.Random(2)
 
     def change():
@@ -370,13 +372,13 @@ def test_variable_queue_mode_change(node):
 
 
 def test_variable_queue_batch_publish(node):
-    """The length is 10 after a batch of 10."""
+    """After a batch of 10 publishes the queue's length is 10."""
     node.publish(10)
     assert len(node.queue) == 10
 
 
 def test_variable_queue_batch_publish_delivered(node):
-    """The depth is 10 after a delivered batch of 10."""
+    """After a batch of 10 messages that are delivered at once the queue's depth is 10."""
     given = node.queue.publish_delivered(PERSISTENT, contents(10), 100, None, False)
     assert (list(given), len(node.queue), node.queue.totals().depth) == (list(range(10)), 0, 10)
 

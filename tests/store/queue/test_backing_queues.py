@@ -74,7 +74,7 @@ class QueueMachine(RuleBasedStateMachine):
         return MemoryQueue()
 
     def sync(self):
-        """Nothing waits for a disk."""
+        """Do nothing: this queue waits for no disk."""
 
     def level(self, origin: Origin) -> int:
         return min(origin.priority, self.max_priority)
@@ -160,7 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def drain_confirmed(self):
-        """Each number is confirmed once (QS-18), and all are when everything is synced."""
+        """Each number is confirmed once, and all of them when everything is synced (QS-18)."""
         self.sync()
         self.take_confirmed()
         assert not self.unconfirmed
@@ -290,7 +290,7 @@ class VariableMachine(QueueMachine):
         return DirectQueue(1, index, *self.stores, replayed, self.embed_below, 1, self.entries)
 
     def sync(self):
-        """What the owner does: write everything, then pass on the durable positions."""
+        """Do what the owner of the queue does: write everything, then pass on the durable positions."""
         for store in self.stores:
             store.write_all()
         self.queue.durable(write_journal(self.journal, [self.queue]), self.stores[0].durable)
@@ -316,7 +316,7 @@ class VariableMachine(QueueMachine):
         self.queue.segment_writer.flush()
 
     def restarted(self, terms, mark_all):
-        """Persistent messages are ready again; after an unclean end all are redelivered."""
+        """After a restart persistent messages are ready again, and after an unclean end all of them are redelivered."""
         watermark = self.queue._watermark
         kept = [held for held in self.all_held() if held.origin.persistent]
         is_lazy = self.queue.sub_queues.is_lazy
@@ -427,7 +427,7 @@ def test_expired_low_level_waits_behind_live_high_head(priorities):
 
 
 def test_pending_messages_are_those_of_the_highest_level_first(priorities):
-    """A multiple reject dead-letters 3, 2, 1 in that order."""
+    """Pending messages come in the order of their levels, the highest first: a multiple reject dead-letters 3, 2, 1."""
     for priority in (1, 2, 3):
         priorities.publish(ORIGINS[priority], [content(1)], 1, None, False)
     tags = [tag for delivery in priorities.fetch(3, True) for tag in delivery.tags]
@@ -436,7 +436,7 @@ def test_pending_messages_are_those_of_the_highest_level_first(priorities):
 
 @pytest.mark.parametrize("machine", [QueueMachine, PriorityMachine, VariableMachine])
 def test_messages_that_were_delivered_elsewhere_before_are_redelivered(machine):
-    """CL-95: another replica, or a former process of the queue, may have delivered them."""
+    """Messages that another replica, or an earlier process of the queue, may have delivered are redelivered (CL-95)."""
     queue = machine().queue
     origin = ORIGINS[0]
     queue.publish(origin, [content(1)], 1, None, False)

@@ -66,8 +66,8 @@ def test_lanes_take_turns(rules, expected):
 
 
 def test_the_flood_of_one_shop_holds_no_other_back():
-    """100 shops, one of which has sent 20,000 messages: each other shop's message is among the first 100 (QP-68). With
-    a batch of 32 it comes up to 32 times later.
+    """If one of 100 shops has sent 20,000 messages, the message of each other shop is still among the first 100
+    (QP-68), or up to 32 times later with a batch of 32.
     """
     for batch, latest in ((1, 100), (32, 131)):
         queue = fair_queue(batch=batch)
@@ -158,7 +158,9 @@ def test_lanes_without_a_message_are_used_again():
 
 
 def test_a_lane_with_unacknowledged_messages_is_not_given_to_another_value():
-    """Else they would return into a lane whose messages are of another value."""
+    """A lane that has unacknowledged messages is not given to another value: otherwise they would return among messages
+    of that value.
+    """
     queue = fair_queue()
     publish(queue, "a")
     [(_, tag)] = fetched(queue, ack_required=True)
@@ -168,7 +170,9 @@ def test_a_lane_with_unacknowledged_messages_is_not_given_to_another_value():
 
 
 def test_length_limits_drop_from_the_longest_lane():
-    """The client that floods the queue loses messages, and not one that has a single message in it."""
+    """A length limit drops from the longest lane, so that the client that floods the queue loses messages, and not one
+    that has a single message there.
+    """
     queue = fair_queue()
     publish(queue, *"baaaaacc")
     assert queue.drop(4) == 4
@@ -198,7 +202,9 @@ def test_a_run_is_cut_where_the_value_changes():
 
 
 def test_after_a_restart_lanes_have_the_value_of_their_head():
-    """Messages of a value that a lane has go on behind those that are in it."""
+    """After a restart each lane has the value of its head, so that messages of a value go on behind those already in
+    its lane.
+    """
     levels = {3: MemoryQueue(), 5: MemoryQueue()}
     for level, value in ((3, "a"), (5, "b")):
         levels[level].publish(Origin("", (value,)), [content(8, 1)], 8, None, False)
@@ -279,7 +285,7 @@ def test_changes_of_the_lanes_lose_no_message(data):
 
 
 class Paged(MemoryQueue):
-    """A level of which so many messages are in memory."""
+    """A level with `in_memory` messages in memory."""
 
     in_memory = 1000
 
@@ -297,7 +303,9 @@ class Paged(MemoryQueue):
     [((9, 9, 9), 9), ((0, 9, 9), 0), ((9, 9, 0), 2), ((9, 0, 9), 1), ((1, 9, 9), 1), ((2, 9, 9), 2), ((9, 1, 0), 1)],
 )
 def test_as_many_messages_are_available_as_come_before_one_on_the_disk(in_memory, expected):
-    """Three lanes of three messages, of which these are in memory. What is available can be fetched at once."""
+    """What `available` counts can be fetched at once: it ends before the first message in the order of delivery that is
+    only on the disk. There are three lanes of three messages, with `in_memory` of each in memory.
+    """
     queue = FairQueue(by_key, 8, lambda lane: Paged())
     queue.rules = FairRules(batch=2)
     publish(queue, *"abcabcabc")
@@ -432,7 +440,9 @@ def test_a_length_limit_costs_the_same_with_many_lanes():
 
 
 def test_a_queue_that_was_full_once_keeps_nothing_for_each_message_since():
-    """It noted every length that a lane had, until a message was dropped again."""
+    """A queue that has once dropped messages keeps nothing for each message that comes later. Until the next drop it
+    once noted every length that a lane had.
+    """
 
     def churn(count):
         for _ in range(count):

@@ -18,14 +18,14 @@ AT_ONCE = 1000
 
 
 def forget(vhost: SimVhost) -> None:
-    """Empty what the test itself remembers of the messages."""
+    """Forget what the test itself remembers of the messages."""
     queue = vhost.queue
     for remembered in (queue.published, queue.channel.confirmed, queue.channel.delivered, vhost.world.trace):
         remembered.clear()
 
 
 def held(vhost: SimVhost) -> int:
-    """Bytes of Python objects, once everything is on disk."""
+    """Wait until everything is on disk; return the bytes of Python objects."""
     vhost.write_all()
     forget(vhost)
     gc.collect()

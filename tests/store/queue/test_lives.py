@@ -1,4 +1,6 @@
-"""Lives of a queue and the gaps between their numbers (SP-25), over kills and clean stops."""
+"""The lives of a queue, from one start to the next, and the gaps that kills leave between their numbers (SP-25), over
+kills and clean stops.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,9 @@ def test_large_messages_among_small_ones_go_to_the_store(tmp_path):
 
 
 def test_messages_that_other_queues_have_too_are_embedded_by_their_own_size(tmp_path):
-    """The publisher counted a reference to each body from the limit on; the queue must have exactly those."""
+    """Messages that other queues have too are embedded according to their own size: the publisher counted a reference
+    to each body from the limit on, and the queue must have exactly those.
+    """
     node = Node(tmp_path, LIMIT)
     publish(node.queue, [200, 600, 200, 600], shared=1 << 80 | 1 << 63)
     assert [bool(run.kind & TO_STORE) for run in runs(node.queue)] == [False, True, False, True]

@@ -1,6 +1,5 @@
-"""What paging does at one time does not grow with the runs of a queue.
-
-A client that acknowledges every second message leaves a run for each message that is left, pending or requeued.
+"""One step of paging takes the same time however many runs a queue has. A client that acknowledges every second message
+leaves a run for each message in between, pending or requeued.
 """
 
 from __future__ import annotations
@@ -67,7 +66,9 @@ def test_a_report_of_the_duration_costs_the_same(nodes):
 
 
 def test_a_round_moves_few_runs_and_the_rounds_move_all(nodes, monkeypatch):
-    """FC-37, QS-14: a run of one message costs as much as a long one."""
+    """One round of paging moves a bounded number of runs, because a run of one message costs as much as a long one; all
+    rounds together move all (FC-37, QS-14).
+    """
     monkeypatch.setattr("warren.store.queue.variable.paging.PAGING_QUOTA", SMALL // 2)
     few, many = [lines(lambda queue=node.queue: queue.set_ram_duration_target(0.0)) for node in nodes]
     assert many < 1.5 * few
@@ -85,7 +86,7 @@ def test_a_round_moves_few_runs_and_the_rounds_move_all(nodes, monkeypatch):
 
 
 def test_what_paging_counts_is_what_is_there(tmp_path):
-    """`check` compares the counts with the runs after each step."""
+    """What paging counts of the runs is what is there: `check` compares the counts with the runs after each step."""
     node = Node(tmp_path)
     scattered(node, 200)
     for step in (

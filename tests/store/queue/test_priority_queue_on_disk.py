@@ -182,14 +182,16 @@ def priorities():
 
 @pytest.mark.parametrize("size", [5, 100], ids=["embedded", "stored"])
 def test_each_level_pages_by_itself(priorities, size):
-    """A message for a level that is paged out comes after the others of the level and before all lower levels."""
+    """Each level pages by itself: a message for a level that is paged out comes after the others of that level and
+    before all lower levels.
+    """
     for priority in (1, 3, 2):
         priorities.queue.publish(
             ORIGINS[priority], [content(size, number) for number in range(100)], 100 * size, None, False
         )
     priorities.page(0)
     assert {priority: len(level) for priority, level in priorities.levels.items()} == {3: 100, 2: 100, 1: 100}
-    # But for a segment at each head, whose bodies stay if they are embedded.
+    # A segment's worth at each head stays, with bodies that are embedded.
     in_memory = sum(level.sub_queues.ram_count for level in priorities.levels.values())
     assert in_memory == (3 * 16 if size == 5 else 0)
     priorities.queue.publish(ORIGINS[3], [content(size, 100)], size, None, False)

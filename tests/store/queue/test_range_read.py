@@ -109,7 +109,7 @@ class RangeMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), most_bytes=st.sampled_from([1, 200, 10_000]))
     def read_runs(self, data, most_bytes):
-        """What a reader of blocks takes: whole runs, with the same messages."""
+        """Read whole runs, as a reader of blocks does: they have the same messages."""
         first = data.draw(st.integers(0, self.next))
         last = data.draw(st.integers(first, self.next + 5))
         found, at = [], first
@@ -139,7 +139,7 @@ class RangeMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def begin(self, data):
-        """A batch that is completed only after other calls."""
+        """Begin a batch that other calls complete later."""
         first = data.draw(st.integers(0, self.next))
         job = self.queue.prepare_range(first, self.next)
         if job is not None:
@@ -258,7 +258,7 @@ class AheadRangeMachine(PagedRangeMachine):
     @precondition(lambda self: self.flush is None)
     @rule(is_synced=st.sampled_from([True, False, None]))
     def take_flush(self, is_synced):
-        """With None a part of a flush."""
+        """Take a flush and run it, or only a part of it if `is_synced` is None."""
         writer = self.queue.segment_writer
         self.flush = writer._index.take_flush(False, (2, 1000)) if is_synced is None else writer.take_flush(is_synced)
 

@@ -28,8 +28,8 @@ HIGHEST = {1: None, 2: None, 3: 2}
 
 
 class SharedMachine(RuleBasedStateMachine):
-    """Queues that are given the same messages, on a disk that forgets. After each step the stores count exactly the
-    references that the queues have.
+    """Queues that are given the same messages, on a disk that loses what was not synced. After each step the stores
+    count exactly the references that the queues have.
 
     Messages are known by (queue, content). `published` are those the queues should hold, `confirmed` those that must
     survive any crash, `acked` those that were acknowledged since the last start, and `handed_out` the pending ones.
@@ -149,7 +149,7 @@ class SharedMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.vhost.calls)
     @rule(data=st.data(), count=st.integers(1, 6))
     def make_calls(self, data, count):
-        """Some waiting calls are made, in any order; publishes go on meanwhile."""
+        """Make some of the calls that wait, in any order, while publishes go on."""
         for _ in range(count):
             if self.vhost.calls:
                 at = data.draw(st.integers(0, len(self.vhost.calls) - 1))
@@ -222,13 +222,13 @@ class SharedMachine(RuleBasedStateMachine):
 
     @invariant()
     def references_agree(self):
-        """Each reference that a queue has is counted, and no other: no body with references is removed, none without
-        stays.
+        """Exactly the references that the queues have are counted: no body that has references is removed, and none
+        without references stays.
         """
         self.vhost.persistent.check()
         levels = [level for opened in self.vhost.queues.values() for level in opened.levels.values()]
         if any(level.segment_writer.take_release() is not None for level in levels):
-            return  # a purge has not found out yet which bodies it has let go
+            return  # a purge may not have found out yet which bodies it no longer needs
         held = {True: Counter(), False: Counter()}
         for level in levels:
             for is_persistent, message_id in level.references():
@@ -315,8 +315,8 @@ def test_a_deleted_queue_gives_back_all_it_had(node):
 
 @pytest.mark.parametrize("end", ["purge", "delete_and_terminate"])
 def test_a_flush_that_is_under_way_hides_nothing(tmp_path, end):
-    """A purge during a flush removes the references of entries that the flush writes, that it acks, and that come
-    later.
+    """A purge during a flush removes every reference: of entries that the flush writes, of those that it acks, and of
+    those that come later.
     """
     node = Node(tmp_path, kind=VariableQueue)
     node.queue.set_queue_mode("lazy")
@@ -347,7 +347,7 @@ def test_a_flush_that_is_under_way_hides_nothing(tmp_path, end):
 
 
 def test_messages_of_several_sources_that_come_back_together(tmp_path):
-    """Each message keeps its id, also when runs are joined."""
+    """If messages of several sources of ids come back together, each keeps its id, also when runs are joined."""
     node = Node(tmp_path)
     ids = []
     for source in [SharedIds(os.urandom), SharedIds(os.urandom)] * 2:
@@ -371,9 +371,8 @@ def tags_and_contents(deliveries):
 
 @pytest.mark.parametrize("at", ["a byte", "the file"])
 def test_a_damaged_segment_releases_no_bodies(node, at):
-    """Acks in the damaged bytes are lost, so a reference might be removed twice, at the cost of another queue.
-
-    The next start counts.
+    """A damaged segment releases no bodies until the next start counts references: acks in the damaged bytes are lost,
+    so a reference might be removed twice, at the cost of another queue.
     """
     ids = publish_shared(node)
     node.queue.segment_writer.flush(True)

@@ -28,7 +28,9 @@ def test_the_oldest_segments_leave_while_there_are_too_many_bytes():
 
 
 def test_segments_leave_when_their_youngest_message_is_too_old():
-    """A younger one behind an older one that must stay does not leave, and the last one never does."""
+    """A segment leaves when its youngest message is too old, and an older message in it stays as long as that one. The
+    last segment never leaves.
+    """
     segments, _ = filled((10, 50, 1), (10, 50, 9), (10, 100, 10), (10, 100, 11))
     assert [segments.kept_from(None, oldest) for oldest in (0, 1, 9, 10, 11, 99)] == [0, 0, 0, 20, 30, 30]
 
@@ -61,7 +63,7 @@ def test_where_a_time_is():
     oldest=st.integers(0, 3),
 )
 def test_what_is_kept_is_within_the_limits(publishes, most_bytes, limit, oldest):
-    """No more is dropped than that takes. The examples make equal segments."""
+    """What is kept is within the limits, and no more is dropped than necessary. The examples make equal segments."""
     times = sorted(time for *_, time in publishes)
     segments, _ = filled(*[(m, b, t) for (m, b, _), t in zip(publishes, times)], most_bytes=most_bytes)
     rows = segments.rows()

@@ -102,8 +102,8 @@ def test_confirms_wait_for_body_and_entry(tmp_path, embed_below):
 
 
 def test_transients_are_confirmed_at_once_and_do_not_survive(node):
-    """Transient messages are gone after a restart, even if they were paged, fetched and requeued; persistent ones are
-    back.
+    """Transient messages are confirmed at once, and are gone after a restart even if they were paged, fetched and
+    requeued; persistent ones are back.
     """
     node.publish(10, TRANSIENT, confirm=True)
     node.publish(10)
@@ -204,7 +204,9 @@ def test_lazy_backlog_is_not_in_memory(tmp_path):
 
 
 def test_a_lazy_backlog_checks_the_room_apart_only_while_the_disk_may_lack_it(tmp_path):
-    """A check costs a switch to another thread and back: one for each flush makes W6 of compare.py a fifth slower."""
+    """A lazy queue with a backlog asks in another thread whether the disk has room only while the disk may lack it: a
+    switch of threads for each flush would make workload W6 of compare.py a fifth slower.
+    """
     node = Node(tmp_path, embed_below=4096, kind=VariableQueue)
     node.queue.set_queue_mode("lazy")
     writer = node.queue.segment_writer
@@ -238,7 +240,7 @@ def test_paging_round_is_bounded(node):
 
 
 def test_lost_body_is_dropped_not_delivered(node):
-    """D-19: a damaged body takes its message out of the queue, and no other."""
+    """A message whose body is damaged leaves the queue and is not delivered; no other message is lost (D-19)."""
     node.publish(3)
     page_all(node.queue)
     terms = node.stop()
@@ -258,7 +260,8 @@ def test_memory_target_follows_rates(tmp_path):
     assert node.queue.ram_duration() == INFINITE
     node.publish(1000)
     now[0] += 5.0
-    assert node.queue.ram_duration() == pytest.approx(1000 / (4 * 100))  # 200/s, half of it after one half-life
+    # 200 messages a second, of which the smoothed rate has half after one half-life
+    assert node.queue.ram_duration() == pytest.approx(1000 / (4 * 100))
     node.queue.set_ram_duration_target(2.0)
     assert node.status("target_ram_count") == (200,)
     assert node.queue.sub_queues.ram_count == 200
@@ -300,7 +303,7 @@ def test_an_ack_confirms_what_no_earlier_message_holds_back(node, size):
     assert node.queue.drain_confirmed() == []
     node.queue.ack([0])
     assert node.queue.drain_confirmed() == [(0, 0)]
-    node.queue.ack([2, 3])  # the fourth was not delivered
+    node.queue.ack([2, 3])  # the fourth message was not delivered
     assert node.queue.drain_confirmed() == []
     node.queue.durable(1 << 40, 1 << 40)
     assert node.queue.drain_confirmed() == [(1, 3)]

@@ -26,7 +26,7 @@ def node(tmp_path) -> Node:
 
 
 def everywhere(node) -> SubQueues:
-    """A queue with something in each of the five sub-queues, bodies in the store."""
+    """Put messages in each of the five sub-queues, with their bodies in the store."""
     node.publish(3 * SEGMENT)
     page_all(node.queue)  # q3, delta
     node.publish(HALF)
@@ -53,7 +53,9 @@ def test_qs_1_to_5_messages_go_through_all_sub_queues_in_order(node):
 
 @pytest.mark.parametrize("paged", [True, False])
 def test_qs_6_empty_is_what_has_neither_q3_nor_q4(node, paged):
-    """Taking the last message of q3 refills it, or makes q1 the new q4."""
+    """QS-6: a queue with neither q3 nor q4 is empty, because taking the last message of q3 refills it or makes q1 the
+    new q4.
+    """
     node.publish(2 * SEGMENT + HALF)
     if paged:
         page_all(node.queue)

@@ -151,7 +151,9 @@ def template(request, tmp_path_factory) -> tuple[Path, bool, set, set]:
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 def test_any_byte(template, boot_id, tmp_path, caplog, data):
-    """Journal, segments, message store."""
+    """Whichever byte of journal, segments or message store is damaged, the messages in whole frames and records are
+    there at every later start.
+    """
     source, is_clean, held, everything = template
     root = tmp_path / "data"
     shutil.rmtree(root, ignore_errors=True)
@@ -193,9 +195,8 @@ def test_any_byte(template, boot_id, tmp_path, caplog, data):
 
 @pytest.mark.parametrize("boot_id", [BOOT, "another boot"])
 def test_damaged_acknowledgements_give_back_messages_that_count(template, boot_id, tmp_path, caplog):
-    """Messages whose acks were damaged come back after a clean stop, and count, although the terms count fewer.
-
-    Those with bodies in the store have lost them, until a start recounts references.
+    """Messages whose acks were damaged come back after a clean stop and are counted, although the terms of that stop
+    count fewer. Those with bodies in the store have lost them until a start counts references again.
     """
     source, _, held, everything = template
     root = tmp_path / "data"
@@ -285,7 +286,7 @@ def test_a_truncated_lmdb_file(template, tmp_path, name, size):
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 def test_any_byte_of_the_recovery_terms(template, tmp_path, data):
-    """Terms are trusted as they were written, or not at all."""
+    """If a byte of the recovery terms is damaged, the start uses them as they were written or not at all."""
     source, _, held, _ = template
     root = tmp_path / "data"
     shutil.rmtree(root, ignore_errors=True)
@@ -305,9 +306,9 @@ def test_any_byte_of_the_recovery_terms(template, tmp_path, data):
 
 
 def test_any_bit_of_the_free_list_of_the_recovery_terms(tmp_path):
-    """LMDB reads it at a commit, long after the check at the start, and fails if lengths in it contradict each other.
-
-    The metadata and the message store's index are checked in the same way.
+    """Whichever bit of the free list of the recovery terms is flipped, terms can be taken and written. LMDB reads that
+    list only at a commit, long after the check at the start, and fails if lengths in it contradict each other. The
+    metadata and the message store's index are checked in the same way.
     """
     source, target = tmp_path / "source", tmp_path / "target"
     for turn in range(3):
@@ -341,9 +342,8 @@ def leave(path: Path, terms: dict) -> None:
 
 @pytest.mark.parametrize("kind", ["cut", "emptied", "removed"])
 def test_a_shortened_segment(template, tmp_path, caplog, kind):
-    """Its journal may be gone, so only the size that a later record of the journal has shows that messages are missing.
-
-    A start and `store verify` name the file, and the next start does not name it again.
+    """A segment file that was shortened is named by a start and by `store verify`, and the next start does not name it
+    again. Its journal may be gone, so only the size in a later record of the journal shows that messages are missing.
     """
 
     def checked(root, name):
@@ -387,7 +387,9 @@ def test_a_shortened_segment(template, tmp_path, caplog, kind):
 
 @pytest.mark.parametrize("damaged", [b"\0\0", b"\0", b"\xff\xff", b"\0\x10\0"])
 def test_a_damaged_config(template, tmp_path, caplog, damaged):
-    """It is written again if the usual number of entries in a segment fits what is there, and named in the log."""
+    """A damaged `config` is written again, if the usual number of entries in a segment fits what is there, and the log
+    names it.
+    """
     source, _, held, _ = template
     shutil.copytree(source, tmp_path / "data")
     config = directory(tmp_path / "data") / "config"
@@ -400,8 +402,8 @@ def test_a_damaged_config(template, tmp_path, caplog, damaged):
 
 
 def test_a_damaged_config_that_cannot_be_made_again(template, tmp_path):
-    """Segments are read by the number of entries in `config`, so a start with a wrong number would misread them. It
-    stops and changes nothing.
+    """A start whose `config` is damaged and cannot be made again stops and changes nothing: with a wrong number of
+    entries it would misread the segments.
     """
     source, is_clean, _, _ = template
     shutil.copytree(source, tmp_path / "data")
@@ -413,7 +415,7 @@ def test_a_damaged_config_that_cannot_be_made_again(template, tmp_path):
 
 
 def test_foreign_names(template, tmp_path, caplog):
-    """They are left alone, and one line is logged."""
+    """Files with foreign names are left alone, and one line is logged."""
     source, _, held, _ = template
     root = tmp_path / "data"
     shutil.copytree(source, root)

@@ -187,7 +187,7 @@ class Directory:
         return store
 
     def fill_store(self) -> None:
-        """Eight messages that no queue refers to stand in between."""
+        """Fill the message store. Eight messages that no queue refers to stand in between."""
         store = self.opened_store()
         for queue, first, count in ((ORDERS, 20, 12), (AUDIT, 100, 8), (AUDIT, 0, 8)):
             store.write("c", [(message_id(queue, number), content(50)) for number in range(first, first + count)])
@@ -269,7 +269,7 @@ def killed(tmp_path) -> Directory:
 
 class TestWhole:
     def test_after_a_clean_stop(self, clean):
-        """Nothing is found, and everything is counted."""
+        """After a clean stop nothing is found, and everything is counted."""
         report = clean.verify()
         assert clean.found() == []
         assert report.is_fine and report.format == FORMAT
@@ -298,7 +298,9 @@ class TestWhole:
         )
 
     def test_after_a_restart_of_the_machine(self, killed):
-        """The index may be damaged then, so all files are scanned (queue-and-store section 11.4)."""
+        """After a restart of the machine all files are scanned, because the index may be damaged then (queue-and-store
+        section 11.4).
+        """
         assert killed.found("another boot") == [
             (
                 "NOTE",
@@ -310,7 +312,9 @@ class TestWhole:
         assert killed.verify("another boot").is_fine
 
     def test_entries_in_journal_and_segment_count_once(self, killed):
-        """C-12: killed between a flush and the journal's retirement; acked in the journal alone."""
+        """After a kill between a flush and the end of the journal's file, entries that are in journal and segment count
+        once (C-12). Some of them are acked in the journal alone.
+        """
         killed.write("journal/000003.wal", frames(publish(ORDERS, embedded(8, 8)), ack(ORDERS, range(8, 10))))
         orders = killed.verify().vhosts[0].queues[1]
         assert killed.found() == []
@@ -339,7 +343,9 @@ class TestJournal:
         return found[1:]
 
     def test_a_torn_tail_is_normal(self, killed):
-        """C-15, C-11: a frame that was not written to its end."""
+        """After a kill, a frame of the journal that was not written to its end is reported only as a note
+        (C-15, C-11).
+        """
         last = self.ends(killed)[-2]
         os.truncate(killed.vhost / self.NAME, last + 17)
         assert "it has nothing that was confirmed" in killed.only("NOTE", self.NAME, "a torn tail of 17 bytes", last)
@@ -352,7 +358,7 @@ class TestJournal:
         killed.only("NOTE", self.NAME, "a torn tail of 5,000 bytes: zeros", size)
 
     def test_a_last_frame_with_a_wrong_checksum(self, killed):
-        """The last frame may be torn, or damaged long after it was confirmed."""
+        """A last frame with a wrong checksum is reported: it may be torn, or damaged long after it was confirmed."""
         last = self.ends(killed)[-2]
         killed.flip(self.NAME, last + FRAME.size + 20)
         assert "if the power failed while they were written" in killed.only(
@@ -387,7 +393,7 @@ class TestJournal:
         killed.only("ERROR", "journal", "there is no file in it, although queues have messages")
 
     def test_retired_files_do_not_count(self, killed):
-        """C-13: a crash came between RETIRE and the unlinks; even damage in the retired files does not matter."""
+        """Journal files that were retired and not yet deleted do not count, not even damage in them (C-13)."""
         killed.write("journal/000001.wal", frames(publish(ORDERS, embedded(100, 4)))[:-1])
         killed.only("NOTE", "journal/000001.wal", "1 retired files")
         assert killed.verify().vhosts[0].queues[1].messages == 34
@@ -442,7 +448,7 @@ class TestSegments:
         )
 
     def test_damage_in_the_middle(self, any_stop):
-        """Four acks and four messages follow the damage."""
+        """Damage in the middle of a segment is reported, and the four acks and four messages behind it are counted."""
         with open(any_stop.vhost / self.NAME, "wb") as file:
             file.write(
                 any_stop.segment([embedded(0, 4)])
@@ -461,7 +467,9 @@ class TestSegments:
         assert any_stop.verify().vhosts[0].queues[1].segment_messages == 16 + 4
 
     def test_a_hole_that_a_power_cut_left(self, killed):
-        """C-26: of two appends that were not synced the later one reached the disk; the journal has both."""
+        """A hole that a power cut left in a segment is reported only as a note: of two appends that were not synced the
+        later one reached the disk, and the journal has both (C-26).
+        """
         with open(killed.vhost / "queues/100/2.idx", "wb") as file:
             file.write(bytes(200) + killed.segment([embedded(36, 4)]))
         assert "the journal still has everything behind them" in killed.only(
@@ -510,7 +518,7 @@ class TestSegments:
         ] * 2
 
     def test_an_empty_one(self, killed):
-        """C-18 of the index: the file was made and nothing was written to it yet."""
+        """An empty segment file is reported only as a note: it was made, and nothing was written to it yet (C-18)."""
         killed.write("queues/100/2.idx", b"")
         killed.only("NOTE", "queues/100/2.idx", "it is empty")
 
@@ -537,7 +545,9 @@ class TestBodies:
     RECORD = 69 + 30
 
     def test_a_damaged_record_that_a_queue_refers_to(self, any_stop):
-        """D-19: the message, and where its record stands."""
+        """If a queue refers to a message whose record is damaged, the finding names the message and where its record
+        stands (D-19).
+        """
         any_stop.flip(self.NAME, 2 * self.RECORD + 60)
         error = next(finding for finding in any_stop.verify().findings if finding.place.endswith("1.rdq"))
         assert (error.severity, error.offset) == (Severity.ERROR, 2 * self.RECORD)
@@ -551,7 +561,9 @@ class TestBodies:
         )
 
     def test_a_damaged_size(self, killed):
-        """Damage costs one record, whether all files are scanned (after a restart of the machine) or not."""
+        """A damaged size of a record costs that record only, whether all files are scanned (after a restart of the
+        machine) or not.
+        """
         killed.flip(self.NAME, 2 * self.RECORD + 5)
         error = next(finding for finding in killed.verify("another boot").findings if finding.place.endswith("1.rdq"))
         assert (error.severity, error.offset) == (Severity.ERROR, 2 * self.RECORD)
@@ -570,7 +582,7 @@ class TestBodies:
         killed.only("NOTE", f"{STORE}/3.rdq", "a torn tail of 108 bytes", 4 * self.RECORD)
 
     def test_missing_bodies_are_normal_after_a_kill(self, killed):
-        """C-3, C-10: and nothing else is damaged."""
+        """Bodies that are missing after a kill are normal, and nothing else is damaged (C-3, C-10)."""
         killed.write("queues/200/1.idx", killed.segment([stored(AUDIT, 16, 3)]))
         outcome = killed.only(
             "NOTE", "queues/200", "the bodies of 3 messages are not in the message store, as a crash may leave it"
@@ -610,12 +622,14 @@ class TestBodies:
         ) in any_stop.found()
 
     def test_an_interrupted_combine(self, killed):
-        """QS-31, C-20: killed before the rename."""
+        """A combination that was killed before the rename is reported only as a note (QS-31, C-20)."""
         killed.write(f"{STORE}/1.rdt", b"half")
         killed.only("NOTE", f"{STORE}/1.rdt", "the copy that combines two files, which a crash interrupted")
 
     def test_an_intent(self, killed):
-        """QS-31: killed between the rename and the commit; both files are scanned."""
+        """A combination that was killed between the rename and the commit is reported only as a note, and both files
+        are scanned (QS-31).
+        """
         with lmdb.open(str(killed.vhost / STORE / "index"), max_dbs=5) as environment:
             with environment.begin(meta := environment.open_db(b"meta"), write=True) as transaction:
                 transaction.put(b"intents", msgpack.packb([(1, 2)]))
@@ -629,7 +643,7 @@ class TestBodies:
         assert "no message is lost" in killed.only("NOTE", f"{STORE}/index", "it is missing")
 
     def test_an_index_that_is_gone_after_a_clean_stop(self, clean):
-        """QS-42: somebody removed the directory, and no message is lost."""
+        """If somebody removed the directory of the index after a clean stop, no message is lost (QS-42)."""
         shutil.rmtree(clean.vhost / STORE / "index")
         clean.only("WARNING", f"{STORE}/index", "it is missing")
 
@@ -638,7 +652,7 @@ class TestBodies:
         clean.only("WARNING", f"{STORE}/index", "it is not the one that the store was left with")
 
     def test_a_damaged_index(self, any_stop):
-        """LMDB would end the process, so it is not asked."""
+        """A damaged index is reported without asking LMDB, which would end the process."""
         data = any_stop.vhost / STORE / "index" / "data.mdb"
         os.truncate(data, data.stat().st_size // 2)
         assert "builds the index again; no message is lost" in any_stop.only(
@@ -760,7 +774,9 @@ class TestVhost:
         clean.only("ERROR", "recovery", "recovery terms of queue 'orders' lack some of")
 
     def test_terms_of_one_queue_are_missing(self, clean):
-        """C-21: killed between the two stores of a stop; the whole stop counts as unclean."""
+        """If the terms of one queue are missing, because a kill came between the two stores of a stop, the whole stop
+        counts as unclean (C-21).
+        """
         clean.put_terms({1: clean.terms(32, 28, 680, {0: 12, 1: 16})})
         clean.only("NOTE", "recovery", "1 queues have no recovery terms, although the message store was closed cleanly")
         assert clean.verify().vhosts[0].stopped == "unclean"
@@ -779,7 +795,9 @@ class TestVhost:
         clean.only("NOTE", "recovery", "recovery terms of queue 9, which is not in the metadata")
 
     def test_a_queue_that_the_metadata_do_not_know(self, killed):
-        """C-17: the finding warns that the next start deletes the queue's messages."""
+        """A queue that the metadata do not have is reported, with the warning that the next start deletes its messages
+        (C-17).
+        """
         killed.write("queues/700/0.idx", killed.segment([stored(0x700, 0, 5)]))
         outcome = killed.only("WARNING", "queues/700", "queue 7 is not in the metadata, and has 5 messages here")
         assert outcome == "they are deleted"

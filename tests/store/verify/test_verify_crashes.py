@@ -41,7 +41,7 @@ class Node:
                 self.vhost.write_all()
 
     def end(self) -> None:
-        """The power fails, or the process is killed."""
+        """Cut the power or kill the process."""
         if self.random.random() < 0.5:
             self.vhost.kill()
         else:
