@@ -22,7 +22,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ChildBroker:
-    """`address` accepts connections while the `with` block runs. `descriptors` limits its open files and sockets."""
+    """A broker in a process of its own. `address` accepts connections while the `with` block runs; `descriptors` limits
+    its open files and sockets.
+    """
 
     def __init__(self, descriptors: int | None = None, **settings: Any) -> None:
         self._process = subprocess.Popen(

@@ -54,7 +54,7 @@ def own(broker: Target) -> Broker:
 
 @pytest.fixture
 def start_broker() -> Iterator[Callable[..., Target]]:
-    """Starts a broker with the settings of the test."""
+    """Start a broker with the settings of the test."""
     if ORACLE:
         pytest.skip("needs a broker with settings of its own")
     with ExitStack() as stack:

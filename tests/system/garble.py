@@ -85,7 +85,7 @@ _CLIENTS = (
 # Values that end the connection, and so the conversation, are rare.
 DEADLY = {"immediate": True, "requeue": False, "active": False, "prefetch_size": 1}
 
-#: Several, so that an error on one channel does not end the conversation.
+#: There are several channels, so that an error on one does not end the conversation.
 CHANNELS = 6
 
 

@@ -103,7 +103,9 @@ class Wire:
     def opening(
         cls, address: Address, heartbeat: int = 0, frame_max: int = 0, channel_max: int = 0, **start_ok: Any
     ) -> Wire:
-        """The client has sent tune-ok, with the broker's values where 0 is given, and no heartbeats."""
+        """Connect and go on until the client has sent tune-ok, with the broker's values where 0 is given, and no
+        heartbeats.
+        """
         wire, tune = cls.tuning(address, **start_ok)
         wire.frame_max = frame_max or tune.frame_max
         wire.send_method(0, ConnectionTuneOk(channel_max or tune.channel_max, wire.frame_max, heartbeat))
@@ -231,12 +233,12 @@ class Wire:
         return method
 
     def call(self, channel: int, method: Method, answer: type[M] = Method) -> M:
-        """Sends `method` and returns the next method on its channel."""
+        """Send `method` and return the next method on its channel."""
         self.send_method(channel, method)
         return self.method(channel, answer)
 
     def content(self, channel: int) -> tuple[bytes, bytes]:
-        """The header frame and the body frames that come next on that channel: properties and body."""
+        """Read the header frame and the body frames that come next on that channel; return properties and body."""
         header = self.on(channel)
         assert header.kind == FRAME_HEADER, header
         missing = int.from_bytes(header.payload[4:12], "big")
@@ -251,7 +253,7 @@ class Wire:
     # -- ends --------------------------------------------------------------------------------------------------------
 
     def expect_hang_up(self, timeout: float = TIMEOUT) -> None:
-        """The broker closes the socket and sends nothing more."""
+        """Wait until the broker closes the socket; fail if it sends anything more."""
         deadline = time.monotonic() + timeout
         try:
             while True:
@@ -261,7 +263,7 @@ class Wire:
             assert "unread" not in str(end) or str(end).endswith("b''"), end
 
     def expect_close(self, code: int, text: str, ids: tuple[int, int] = (0, 0), answer: bool = True) -> ConnectionClose:
-        """The broker closes the connection with this code, text and method; with `answer` the client sends close-ok.
+        """Wait until the broker closes the connection with this code, text and method; with `answer` send close-ok.
 
         A `text` that ends in `...` is the beginning of the reply text.
         """
@@ -273,7 +275,7 @@ class Wire:
         return close
 
     def close(self) -> None:
-        """Closes the connection in order, for tests of something else."""
+        """Close the connection in order, for tests of something else."""
         self.send_method(0, ConnectionClose(200, "", 0, 0))
         while True:
             found = self.frame()
@@ -296,7 +298,7 @@ class Wire:
 
 
 def assert_reply(close: Any, code: int, text: str, ids: tuple[int, int]) -> None:
-    """Checks the fields of a close; a `text` that ends in `...` is only the beginning."""
+    """Check the fields of a close; a `text` that ends in `...` is only the beginning."""
     received = (close.reply_code, close.reply_text, (close.class_id, close.method_id))
     if text.endswith("..."):
         assert close.reply_text.startswith(text[:-3]), received
@@ -313,7 +315,7 @@ def publish_frames(
     frame_max: int = 4096,
     **fields: Any,
 ) -> bytes:
-    """basic.publish with its content."""
+    """The frames of a basic.publish with its content."""
     publish = BasicPublish(exchange=exchange, routing_key=routing_key, **fields)
     return method_frame(channel, publish) + build_content(channel, props, body, frame_max)
 

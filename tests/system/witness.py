@@ -19,7 +19,7 @@ class Witness:
         self.queue = self.wire.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
 
     def round_trip(self) -> float:
-        """Publishes a message and gets it back; returns the seconds it took."""
+        """Publish a message and get it back; return the seconds that it took."""
         start = time.monotonic()
         self.wire.publish(1, b"still there?", routing_key=self.queue)
         self.wire.call(1, BasicGet(queue=self.queue, no_ack=True), BasicGetOk)

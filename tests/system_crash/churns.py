@@ -161,7 +161,7 @@ def sharded_queues(site: Site, numbers: range) -> None:
 
 @churn
 def sharded_queues_with_consumers(site: Site, numbers: range) -> None:
-    """Each ends with its consumer, which has a message unacknowledged and a prefetch."""
+    """Sharded queues that are deleted with their consumer, which has a message unacknowledged and a prefetch."""
 
     def make(number: int) -> bytes:
         name = f"churn {number}"
@@ -179,7 +179,7 @@ def sharded_queues_with_consumers(site: Site, numbers: range) -> None:
 
 @churn
 def auto_delete_queues(site: Site, numbers: range) -> None:
-    """Each ends with its consumer, which has a message unacknowledged."""
+    """Auto-delete queues, each of which is deleted with its consumer, which has a message unacknowledged."""
 
     def make(number: int) -> bytes:
         name = f"churn {number}"
@@ -234,7 +234,7 @@ def bindings(site: Site, numbers: range) -> None:
 
 @churn
 def exchanges(site: Site, numbers: range) -> None:
-    """Also between exchanges, and one that deletes itself."""
+    """Exchanges with bindings, also from exchange to exchange, and one that deletes itself."""
 
     def make(number: int) -> bytes:
         pieces: list[Method | bytes] = []
@@ -365,7 +365,7 @@ def channel_errors(site: Site, numbers: range) -> None:
 
 @churn
 def direct_replies(site: Site, numbers: range) -> None:
-    """Each request and its reply have channels of their own."""
+    """Requests and direct replies, each with channels of their own."""
     props = encode_properties(Properties(reply_to="amq.rabbitmq.reply-to"))
     with channel(site) as server, channel(site) as client:
         server.call(1, methods.QueueDeclare(queue="requests", exclusive=True))

@@ -13,7 +13,7 @@ from warren.tests.system.witness import Witness
 
 from .anatomy import Anatomy
 
-# Importing the fixture makes it available in this folder.
+# An imported fixture is available in this folder.
 __all__ = ["connect"]
 
 _numbers = itertools.count(1)

@@ -60,7 +60,7 @@ def test_a_crashing_queue_nacks_what_it_had_not_confirmed(anatomy, connect, name
         wire.call(1, QueueBind(queue=queue, exchange="amq.fanout"), QueueBindOk)
     wire.call(1, ConfirmSelect(), ConfirmSelectOk)
     anatomy.crash_at_publish(name)
-    # One write, so that every message arrives before the queue is restarted.
+    # All three publishes go in one write, so that they arrive before the queue is restarted.
     wire.send(publish_frames(1, b"x", exchange="amq.fanout") * 3)
     nacked = 0
     while nacked < 3:
@@ -120,7 +120,9 @@ def test_a_queue_that_crashes_too_often_stays_down(anatomy, connect, name):
 
 
 def test_publishes_to_a_queue_that_is_down_for_good_are_nacked(anatomy, connect, name):
-    """AB-111, dead_queue_rejects, mixed_dead_alive_queues_reject: a publish is nacked even if another target runs."""
+    """A publish to a queue that stays down is nacked, even if another queue that it goes to runs (AB-111:
+    dead_queue_rejects, mixed_dead_alive_queues_reject).
+    """
     wire = connect()
     for queue in (name, name + "-sound"):
         declared(wire, queue)
@@ -142,7 +144,9 @@ def test_publishes_to_a_queue_that_is_down_for_good_are_nacked(anatomy, connect,
 
 
 def test_a_crashed_channel_ends_its_connection(anatomy, connect, name):
-    """AB-38: the connection is closed with 541; its messages are ready again, and its exclusive queue is deleted."""
+    """If a channel crashes, its connection is closed with 541, its messages are ready again, and its exclusive queue is
+    deleted (AB-38).
+    """
     victim, other = connect(), connect()
     declared(other, name)
     exclusive = declared(victim, "", exclusive=True).queue
@@ -159,7 +163,9 @@ def test_a_crashed_channel_ends_its_connection(anatomy, connect, name):
 
 
 def test_a_channel_whose_mailbox_overflows_ends_its_connection(anatomy, connect, name):
-    """FC-60: the connection is closed with 506, so that the mailbox takes no more memory."""
+    """If the mailbox of a channel overflows, its connection is closed with 506, so that the mailbox takes no more
+    memory (FC-60).
+    """
     victim = connect()
     declared(victim, name, exclusive=True)
     victim.call(1, BasicConsume(queue=name, consumer_tag=name), BasicConsumeOk)
@@ -175,7 +181,7 @@ def test_a_channel_whose_mailbox_overflows_ends_its_connection(anatomy, connect,
 
 
 def test_the_brokers_own_client_gets_a_new_channel(broker, anatomy, name):
-    """The embedding program does not notice a crash of the channel between two calls."""
+    """If the channel of the embedding program crashes between two of its calls, the program does not notice."""
     broker.declare_queue(name)
     anatomy.crash(
         lambda: next(

@@ -30,7 +30,9 @@ assert gone() is None
 
 
 def test_what_was_examined_once_is_not_examined_again_by_itself():
-    """Two collections of the young in a row never meet the same container, however many there are."""
+    """Containers that a collection has examined once are not examined again by the next collection of the young,
+    however many there are.
+    """
     run("""
 collected = []
 gc.callbacks.append(lambda phase, info: collected.append(info["generation"]))
@@ -43,7 +45,9 @@ assert len(gc.get_objects(generation=0)) < 2 * GARBAGE_BATCH
 
 
 def test_a_collection_of_everything_frees_the_cycles_that_became_garbage_later():
-    """The memory monitor makes such a collection before it raises an alarm."""
+    """A collection of everything, which the memory monitor makes before it raises an alarm, frees cycles that became
+    garbage later.
+    """
     run("""
 cycle = Cycle()
 gone = weakref.ref(cycle)
@@ -118,7 +122,9 @@ assert found[0][0] == GARBAGE_BATCH and min(found[0][1:]) > 1_000_000, found
 
 
 def test_a_server_examines_the_young_soon_even_if_as_much_ends_as_begins():
-    """Containers that replace freed ones never reach the collector's threshold, which counts the difference."""
+    """A server examines young containers soon even if as many end as begin. The collector's own threshold, which counts
+    the difference, would never be reached.
+    """
     run("""
 import os, signal, threading, time
 from warren.server import serve

@@ -37,7 +37,7 @@ from .anatomy import TIMEOUT, resident_kib
 
 SHARED = "shared by all"
 
-#: What clients that have gone leave as it was.
+#: The counts that clients which have gone must leave as they were.
 KEPT = ("processes", "living", "watches", "queues", "reply channels")
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 
@@ -132,7 +132,9 @@ def assert_no_more(anatomy, before):
 
 
 def test_a_thousand_clients_that_disconnect_leave_nothing(broker, anatomy):
-    """FC-53, FC-54: processes, timers, descriptors, monitors, credit, tables and memory are as before."""
+    """A thousand clients that disconnect leave processes, timers, descriptors, monitors, credit, tables and memory as
+    they were (FC-53, FC-54).
+    """
     address = broker.host, broker.port
     with Wire.open(address) as wire:
         wire.open_channel(1)
@@ -151,7 +153,7 @@ def test_a_thousand_clients_that_disconnect_leave_nothing(broker, anatomy):
             anatomy.eventually(lambda: anatomy._census()["processes"] == count)
             broker.wait_idle(TIMEOUT)
 
-        broker.delete_queue("none")  # the broker's own client has opened its channel
+        broker.delete_queue("none")  # makes the broker's own client open its channel
         before = anatomy.census()
         for number in range(400):
             visit(address, number)
@@ -172,7 +174,9 @@ def test_a_thousand_clients_that_disconnect_leave_nothing(broker, anatomy):
 
 
 def test_deleted_queues_and_closed_channels_leave_nothing_on_their_connection(broker, anatomy):
-    """FC-53: neither the connection nor a channel that uses many queues keeps anything of them."""
+    """Deleted queues and closed channels leave nothing behind in their connection, or in a channel that uses many
+    queues (FC-53).
+    """
     with Wire.open((broker.host, broker.port)) as wire:
         wire.open_channel(1)
 

@@ -75,7 +75,7 @@ def test_killed_broker(data, tmp_path, seconds, engine):
         for _ in range(20):
             channel.basic_get("indexed", auto_ack=True)
         publish(channel, range(50, 60))
-        time.sleep(seconds)  # with a commit of the index before the kill, and without
+        time.sleep(seconds)  # in one case the index commits before the kill, in the other not
         broker.kill()
     with Broker(data_dir=data, **ENGINES[engine]) as again:
         become(again, {number: ["ready"] for number in (20, 35, 49, 50, 59)})
@@ -102,7 +102,9 @@ def test_broker_that_is_killed_again_and_again_while_it_indexes(tmp_path, engine
 
 
 def test_crash_of_the_index_process(data):
-    """QP-30, QP-31: publishes are confirmed meanwhile, and the next process learns what the last one missed."""
+    """If the index process crashes, publishes are confirmed meanwhile, and the next process learns of what the last one
+    missed (QP-30, QP-31).
+    """
     with Broker(data_dir=data) as broker:
         anatomy = Anatomy(broker)
         connection, channel = publisher(broker.url)
@@ -115,7 +117,9 @@ def test_crash_of_the_index_process(data):
 
 
 def test_publishes_do_not_wait_for_an_index_that_hangs(data, monkeypatch):
-    """QP-30, QP-31: the feed falls behind, and catches up when there is an index again."""
+    """Publishes do not wait for an index that hangs: the feed of the index falls behind, and catches up when there is
+    an index process again (QP-30, QP-31).
+    """
     monkeypatch.setattr(indexer_module, "COMMIT_SECONDS", 1000.0)
     monkeypatch.setattr(index_feed, "MOST_WAITING", 20)
     with Broker(data_dir=data) as broker:
@@ -129,14 +133,14 @@ def test_publishes_do_not_wait_for_an_index_that_hangs(data, monkeypatch):
         monkeypatch.setattr(indexer_module, "COMMIT_SECONDS", 0.01)
         anatomy.crash(lambda: anatomy.processes(Indexer)[0])
         become(broker, {number: ["ready"] for number in (10, 50, 99)})
-        # These left before they could be reported.
+        # These messages left the queue before they could be reported.
         assert states(broker, [5]) == {5: []}
         connection.close()
 
 
 @pytest.mark.parametrize("part", [0.0, 0.5])
 def test_damaged_index_is_made_anew(data, tmp_path, part):
-    """QP-32."""
+    """A damaged index is made anew when the broker starts, and finds every message that is in its queue (QP-32)."""
     with Broker(data_dir=data) as broker:
         connection, channel = publisher(broker.url)
         publish(channel, range(30))

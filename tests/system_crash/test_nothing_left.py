@@ -63,7 +63,7 @@ OWN = Counter(
 
 #: Entities of each kind: a burst, and a remainder.
 COUNT = 23
-#: Of those that take longer: virtual hosts, and processes that crash.
+#: The number of entities that take longer: virtual hosts, and processes that crash.
 FEW = 5
 
 
@@ -110,7 +110,9 @@ def broker(request, tmp_path_factory, tls):
 
 @pytest.fixture
 def uncollected(broker):
-    """Run what it is called with a few times, then many times, with the collector off: nothing may be left of them."""
+    """A function that runs a churn a few times, and then many times with the collector off, and fails if anything of it
+    is left.
+    """
 
     def check(churn: Any, count: int = COUNT) -> None:
         anatomy = Anatomy(broker)
@@ -150,7 +152,7 @@ def test_nothing_of_an_entity_is_left_for_the_collector(uncollected, churn, capl
 
 
 class Rounds:
-    """An event that is set once it was asked `count` times, and that nobody waits for."""
+    """An event whose `wait` returns at once, and that is set once it was asked `count` times."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -164,8 +166,8 @@ class Rounds:
 
 
 def test_nothing_of_a_load_is_left_for_the_collector(uncollected):
-    """The load of `bench/soak.py`: confirmed, acknowledged, rejected, requeued and expired messages, of which the dead
-    letters are read by number. Only what its queues hold grows with it, and goes with them.
+    """Nothing of the load of `bench/soak.py` is left: confirmed, acknowledged, rejected, requeued and expired messages,
+    of which the dead letters are read by number. Only what its queues hold grows with it, and goes with them.
     """
 
     def load_and_delete(site: Site, numbers: range) -> None:
@@ -181,8 +183,8 @@ def test_nothing_of_a_tls_connection_is_left_for_the_collector(uncollected, brok
 
 
 def test_nothing_of_a_crashed_process_is_left_for_the_collector(uncollected, broker, request):
-    """A queue, a channel and a connection. Nothing is logged, because pytest would keep the tracebacks, which refer to
-    the processes.
+    """Nothing of a queue, a channel or a connection that crashed is left. Nothing is logged here, because pytest would
+    keep the tracebacks, which refer to the processes.
     """
     logging.disable(logging.CRITICAL)
     request.addfinalizer(lambda: logging.disable(logging.NOTSET))

@@ -37,7 +37,9 @@ CANCEL_ON_FAILOVER = table_from({"x-cancel-on-ha-failover": True})
 
 
 class Held:
-    """Inside, the queue has crashed but its supervisor has not been notified, so its row still has `running`."""
+    """A `with` block during which the queue has crashed, but its supervisor has not been notified, so its row still
+    says `running`.
+    """
 
     def __init__(self, anatomy, name):
         self.anatomy, self.name = anatomy, name
@@ -108,7 +110,7 @@ def queue(connect, name):
     ],
 )
 def test_a_method_waits_for_the_restart(anatomy, connect, queue, method, answer):
-    """AB-63: a queue that is being restarted is not refused with 404."""
+    """A method that uses a queue which is being restarted waits for it, and is not refused with 404 (AB-63)."""
     wire = connect()
     options = {"consumer_tag": "t"} if method is BasicConsume else {}
     with Held(anatomy, queue) as held:
@@ -124,7 +126,7 @@ def test_a_method_waits_for_the_restart(anatomy, connect, queue, method, answer)
 
 
 def test_methods_behind_a_waiting_one_keep_their_order(anatomy, connect, queue):
-    """AB-56: replies come in the order of the methods, although the second could be answered at once."""
+    """Methods behind one that waits for a restart keep their order, although they could be answered at once (AB-56)."""
     wire = connect()
     with Held(anatomy, queue) as held:
         wire.send_method(1, QueuePurge(queue=queue))
@@ -135,7 +137,7 @@ def test_methods_behind_a_waiting_one_keep_their_order(anatomy, connect, queue):
 
 
 def test_a_queue_that_stays_down_is_404(anatomy, connect, queue):
-    """AB-63: a method that waited is refused when the queue is not restarted."""
+    """A method that waited is refused with 404 if the queue stays down (AB-63)."""
     wire = connect()
     for _ in range(MAX_RESTARTS):
         address = anatomy.call(lambda: anatomy.queue(queue).myAddress)
@@ -152,7 +154,7 @@ def test_a_queue_that_stays_down_is_404(anatomy, connect, queue):
 
 
 def test_a_queue_deleted_meanwhile_is_404(anatomy, connect, queue):
-    """AB-63: queue.delete of a crashed queue succeeds, and a waiting method is refused."""
+    """A crashed queue can be deleted, and a method that waits for it is then refused with 404 (AB-63)."""
     wire, other = connect(), connect()
     with Held(anatomy, queue) as held:
         wire.send_method(1, BasicGet(queue=queue))
@@ -186,7 +188,9 @@ def test_consumers_continue_without_notification(anatomy, connect, queue):
 
 
 def test_a_consumer_continues_after_each_crash_until_the_queue_stays_down(anatomy, connect, queue):
-    """AB-126, AB-63: each restarted queue has the consumer once; in the end basic.cancel is sent."""
+    """A consumer goes on after each crash, once in each restarted queue, until the queue stays down and basic.cancel is
+    sent (AB-126, AB-63).
+    """
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     for _ in range(MAX_RESTARTS):
@@ -200,7 +204,9 @@ def test_a_consumer_continues_after_each_crash_until_the_queue_stays_down(anatom
 
 
 def test_a_crash_while_consuming_again_starts_over(anatomy, connect, queue):
-    """AB-126: after two crashes in quick succession the queue has the consumer once."""
+    """If the queue crashes again while a consumer is registered with it, the queue has the consumer once in the end
+    (AB-126).
+    """
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     with Held(anatomy, queue) as held:
@@ -226,7 +232,9 @@ def test_a_crash_while_consuming_again_starts_over(anatomy, connect, queue):
 
 
 def test_a_consumer_that_the_queue_does_not_take_again_is_cancelled(anatomy, connect, queue):
-    """AB-126: the consumer is cancelled, because another client became the exclusive consumer first."""
+    """A consumer that the restarted queue does not take again is cancelled, here because another client became its
+    exclusive consumer first (AB-126).
+    """
     wire, rival = connect(), connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     with Held(anatomy, queue) as held:
@@ -246,7 +254,9 @@ def test_a_consumer_that_the_queue_does_not_take_again_is_cancelled(anatomy, con
 
 
 def test_cancelling_while_the_queue_is_down_leaves_no_consumer(anatomy, connect, queue):
-    """AB-126: basic.cancel is answered at once, and the consumer is not registered with the restarted queue."""
+    """basic.cancel while the queue is down is answered at once, and the consumer is not registered with the restarted
+    queue (AB-126).
+    """
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     wire.call(1, BasicConsume(queue=queue, consumer_tag="stays"), BasicConsumeOk)
@@ -258,7 +268,9 @@ def test_cancelling_while_the_queue_is_down_leaves_no_consumer(anatomy, connect,
 
 
 def test_a_channel_closed_while_the_queue_is_down_leaves_no_consumer(anatomy, connect, queue):
-    """AB-53, AB-126: the channel's consumer is not registered with the restarted queue."""
+    """The consumer of a channel that is closed while the queue is down is not registered with the restarted queue
+    (AB-53, AB-126).
+    """
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     with Held(anatomy, queue) as held:
@@ -269,7 +281,9 @@ def test_a_channel_closed_while_the_queue_is_down_leaves_no_consumer(anatomy, co
 
 
 def test_settling_deliveries_of_the_crashed_queue_has_no_effect(anatomy, connect, queue):
-    """AB-126: delivery tags continue. Acks and nacks of old tags are accepted and do not affect new messages."""
+    """Delivery tags continue after a crash; acks and nacks of the tags before it are accepted, and do not touch new
+    messages (AB-126).
+    """
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     for _ in range(2):
@@ -297,7 +311,9 @@ def _redelivered(wire):
 
 
 def test_a_channel_with_a_global_prefetch_continues_within_it(anatomy, connect, queue):
-    """AB-127, AB-126: the limiter takes back its grants to the crashed queue, and grants to the restarted one."""
+    """A channel with a global prefetch stays within it: what the crashed queue had of it is free again for the
+    restarted one (AB-127, AB-126).
+    """
     wire = connect()
     wire.call(1, BasicQos(0, 2, True), BasicQosOk)
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
@@ -315,7 +331,9 @@ def test_a_channel_with_a_global_prefetch_continues_within_it(anatomy, connect, 
 
 
 def test_a_deleted_queue_cancels_all_its_consumers(connect, queue):
-    """AB-126: the clients receive basic.cancel for every consumer, whatever its arguments are."""
+    """If a queue is deleted, the clients receive basic.cancel for every consumer, whatever its arguments
+    are (AB-126).
+    """
     wire, other = connect(), connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     wire.call(1, BasicConsume(queue=queue, consumer_tag="u", arguments=CANCEL_ON_FAILOVER), BasicConsumeOk)
@@ -328,7 +346,7 @@ def test_a_deleted_queue_cancels_all_its_consumers(connect, queue):
 
 
 def test_gets_after_the_restart_are_settled_with_the_new_queue(anatomy, connect, queue):
-    """AB-63: a get that waited, and later acks, go to the restarted queue."""
+    """A get that waited for the restart, and the acks that follow it, go to the restarted queue (AB-63)."""
     wire = connect()
     with Held(anatomy, queue) as held:
         wire.send_method(1, BasicGet(queue=queue))

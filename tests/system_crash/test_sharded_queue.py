@@ -71,7 +71,9 @@ def test_the_consumer_continues_without_notification(anatomy, connect, queue, pa
 
 
 def test_the_prefetch_of_a_crashed_shard_is_free_again(anatomy, connect, queue):
-    """The delivery of the crashed shard is lost with it; the consumer gets the next message of another one."""
+    """When a shard crashes, its delivery is lost and no longer counts in the prefetch, so that the consumer gets the
+    next message of another shard.
+    """
     wire, publisher = connect(), connect()
     wire.call(1, BasicQos(0, 1, False), BasicQosOk)
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)

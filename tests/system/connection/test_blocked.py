@@ -64,7 +64,7 @@ def test_a_publisher_is_told_what_the_broker_runs_low_on(channel, alarms, source
 
 
 def test_only_publishing_blocks(own, channel, alarms):
-    """AB-33, AB-36: until it publishes, the connection is served, and listed as blocking."""
+    """During an alarm a connection is served, and listed as blocking, until it publishes (AB-33, AB-36)."""
     alarms("memory", True)
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     assert state_of(own, channel) == "blocking"
@@ -72,7 +72,7 @@ def test_only_publishing_blocks(own, channel, alarms):
     channel.method(0, ConnectionBlocked)
     assert state_of(own, channel) == "blocked"
     channel.send_method(1, QueueDeclare(exclusive=True))
-    assert is_silent(channel)  # a blocked socket is not read
+    assert is_silent(channel)  # the broker does not read a blocked connection
     alarms("memory", False)
     channel.method(0, ConnectionUnblocked)
     channel.method(1, QueueDeclareOk)
@@ -80,7 +80,7 @@ def test_only_publishing_blocks(own, channel, alarms):
 
 
 def test_the_header_blocks_not_the_method(channel, alarms):
-    """AB-33: a content frame blocks the connection."""
+    """The content of a publish blocks a connection during an alarm, and not its method frame (AB-33)."""
     alarms("disk", True)
     channel.send(method_frame(1, BasicPublish(routing_key="nowhere")))
     assert is_silent(channel)
@@ -132,7 +132,7 @@ def test_a_connection_opened_during_an_alarm_is_served_until_it_publishes(addres
 
 
 def test_consumers_drain_queues_during_an_alarm(channel, address, alarms):
-    """AB-33: only connections that publish are blocked."""
+    """During an alarm consumers can drain queues, because only connections that publish are blocked (AB-33)."""
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     for number in range(10):
         channel.publish(1, b"%d" % number, routing_key=queue)
@@ -145,7 +145,9 @@ def test_consumers_drain_queues_during_an_alarm(channel, address, alarms):
 
 
 def test_a_blocked_client_that_vanishes_is_noticed(own, address, alarms):
-    """AB-26: the socket of a blocked client is not read, so only writing to it reveals its end."""
+    """The end of a blocked client is noticed by writing to its socket, which is not read while it is
+    blocked (AB-26).
+    """
     with Wire.open(address, heartbeat=1) as wire:
         wire.open_channel(1)
         alarms("memory", True)
@@ -159,7 +161,7 @@ def test_a_blocked_client_that_vanishes_is_noticed(own, address, alarms):
 
 
 def test_stopping_the_broker_reaches_blocked_clients(start_broker):
-    """AB-31: blocked clients are not read, but get connection.close."""
+    """When the broker stops, blocked clients get connection.close too, although they are not read (AB-31)."""
     target = start_broker(stop_timeout=100)
     with Wire.open(target.address) as wire:
         wire.open_channel(1)
@@ -173,7 +175,7 @@ def test_stopping_the_broker_reaches_blocked_clients(start_broker):
 
 
 def test_update_secret_is_accepted(wire):
-    """AB-37: the broker answers and changes nothing."""
+    """update-secret is answered, and changes nothing (AB-37)."""
     wire.call(0, ConnectionUpdateSecret(b"new", "expired"), ConnectionUpdateSecretOk)
     wire.open_channel(1)
     wire.call(0, ConnectionUpdateSecret(b"newer", ""), ConnectionUpdateSecretOk)

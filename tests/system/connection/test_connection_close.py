@@ -34,13 +34,13 @@ FAULT = frame(FRAME_BODY, 1, b"x")  # comes where a method is expected
 
 
 def fail(wire: Wire) -> None:
-    """Makes the broker close the connection; the test reads connection.close and does not answer."""
+    """Make the broker close the connection; read connection.close, and do not answer it."""
     wire.send(FAULT)
     assert wire.method(0, ConnectionClose).reply_code == 505
 
 
 def hold_everything(wire: Wire, name: str) -> str:
-    """Leaves unacknowledged messages of queue `name` on three channels, a consumer, and an exclusive queue.
+    """Leave unacknowledged messages of queue `name` on three channels, a consumer, and an exclusive queue.
 
     Returns the name of the exclusive queue.
     """
@@ -79,14 +79,18 @@ def other(address):
 
 
 def test_when_close_ok_comes_everything_has_been_given_back(wire, other, name):
-    """AB-28: messages are requeued, consumers cancelled, exclusive queues deleted."""
+    """When a client reads close-ok, its messages have been requeued, its consumers cancelled and its exclusive queues
+    deleted (AB-28).
+    """
     exclusive = hold_everything(wire, name)
     wire.call(0, CLOSE, ConnectionCloseOk)
     expect_given_back(other, name, exclusive)
 
 
 def test_when_the_broker_s_close_comes_everything_has_been_given_back(wire, other, name):
-    """Messages are requeued and exclusive queues deleted before the broker's connection.close is sent (AB-29)."""
+    """When a client reads the broker's connection.close, its messages have been requeued and its exclusive queues
+    deleted (AB-29).
+    """
     exclusive = hold_everything(wire, name)
     fail(wire)
     expect_given_back(other, name, exclusive)
@@ -94,7 +98,9 @@ def test_when_the_broker_s_close_comes_everything_has_been_given_back(wire, othe
 
 @pytest.mark.parametrize("how", ["FIN", "RST"])
 def test_a_lost_connection_gives_everything_back(own, wire, other, name, how):
-    """AB-32: the cleaning up follows asynchronously."""
+    """After a connection is lost, its messages are requeued and its exclusive queues deleted soon, without anybody's
+    waiting for it (AB-32).
+    """
     exclusive = hold_everything(wire, name)
     if how == "RST":
         wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -104,7 +110,7 @@ def test_a_lost_connection_gives_everything_back(own, wire, other, name, how):
 
 
 def test_what_a_client_sent_before_it_hung_up_is_done(own, wire, other, name):
-    """AB-32: bytes that arrived before the end are handled."""
+    """What a client sent before it hung up is done (AB-32)."""
     other.call(1, QueueDeclare(queue=name, exclusive=False, auto_delete=True), QueueDeclareOk)
     wire.open_channel(1)
     wire.send(b"".join(publish_frames(1, b"%d" % number, name) for number in range(50)))
@@ -116,7 +122,9 @@ def test_what_a_client_sent_before_it_hung_up_is_done(own, wire, other, name):
 
 
 def test_after_the_client_s_close_only_close_is_heard(channel):
-    """AB-28, amqp-broker section 2.2: later input is ignored, faults included."""
+    """After its connection.close, whatever a client sends is ignored, faults included (AB-28, amqp-broker
+    section 2.2).
+    """
     channel.send(
         method_frame(0, CLOSE),
         method_frame(1, QueueDeclare()),
@@ -142,7 +150,7 @@ def test_replies_to_methods_before_the_close_come_before_close_ok(channel):
 
 
 def test_the_client_hangs_up_after_close_ok(channel, own):
-    """AB-28: the socket stays open until then, so that close-ok is not lost; then the connection ends."""
+    """After close-ok the socket stays open until the client hangs up, so that close-ok is not lost (AB-28)."""
     port = channel.sock.getsockname()[1]
     channel.call(0, CLOSE, ConnectionCloseOk)
     with pytest.raises(TimeoutError):
@@ -153,7 +161,7 @@ def test_the_client_hangs_up_after_close_ok(channel, own):
 
 
 def test_a_client_that_stays_after_close_ok_is_hung_up_on(address):
-    """AB-28: the broker hangs up after the close wait, which is at most the heartbeat interval."""
+    """A client that stays after close-ok is hung up on after a wait of one heartbeat interval at most (AB-28)."""
     with Wire.open(address, heartbeat=1) as wire:
         wire.call(0, CLOSE, ConnectionCloseOk)
         began = time.monotonic()
@@ -162,7 +170,9 @@ def test_a_client_that_stays_after_close_ok_is_hung_up_on(address):
 
 
 def test_a_client_that_does_not_answer_our_close_is_hung_up_on(address):
-    """AB-29: the broker hangs up after the close wait, whatever else the client sends."""
+    """A client that does not answer the broker's connection.close is hung up on after the same wait, whatever else it
+    sends (AB-29).
+    """
     with Wire.open(address, heartbeat=1) as wire:
         wire.open_channel(1)
         fail(wire)
@@ -173,7 +183,7 @@ def test_a_client_that_does_not_answer_our_close_is_hung_up_on(address):
 
 
 def test_close_ok_ends_it_at_once(channel):
-    """AB-29: input between the broker's close and close-ok is ignored."""
+    """A client's close-ok ends a connection that the broker closes at once; what came before it is ignored (AB-29)."""
     fail(channel)
     channel.send(
         method_frame(1, QueueDeclare()), FAULT, method_frame(2, QueueDeclare()), method_frame(0, QueueDeclare())
@@ -193,7 +203,7 @@ def test_crossing_closes_are_both_answered(channel):
 
 
 def test_closes_that_cross_in_one_segment(channel):
-    """AB-30: the client's close follows the fault directly."""
+    """A client's close that comes in one segment with the fault that it follows is answered (AB-30)."""
     channel.send(FAULT, method_frame(0, CLOSE))
     assert channel.method(0, ConnectionClose).reply_code == 505
     channel.method(0, ConnectionCloseOk)
@@ -202,7 +212,7 @@ def test_closes_that_cross_in_one_segment(channel):
 
 
 def test_a_second_close_is_answered_too(channel):
-    """amqp-broker section 2.2: closing and closed accept close."""
+    """A second connection.close of a client is answered too (amqp-broker section 2.2)."""
     channel.send(method_frame(0, CLOSE) * 2)
     channel.method(0, ConnectionCloseOk)
     channel.method(0, ConnectionCloseOk)
@@ -215,7 +225,7 @@ def test_an_operator_s_reason_is_the_text(own, channel):
 
 
 def test_a_long_reason_is_cut(own, channel):
-    """AB-50: the text is cut to 252 bytes and three dots."""
+    """A reason of more than 255 bytes is cut to 252 bytes and three dots (AB-50)."""
     own.close_connections("é" * 300)
     close = channel.method(0, ConnectionClose)
     assert len(close.reply_text.encode()) <= 255
@@ -259,7 +269,7 @@ def test_stopping_the_broker_closes_every_connection(start_broker):
 
 
 def test_a_stopping_broker_does_not_wait_for_ever(start_broker):
-    """AB-31: it waits neither for clients that do not answer, nor for clients in the handshake."""
+    """A broker that stops waits neither for clients that do not answer nor for clients in the handshake (AB-31)."""
     target = start_broker(stop_timeout=100)
     mute, early, closing = Wire.open(target.address), Wire(target.address), Wire.open(target.address)
     closing.call(0, CLOSE, ConnectionCloseOk)
@@ -273,7 +283,9 @@ def test_a_stopping_broker_does_not_wait_for_ever(start_broker):
 
 
 def test_a_connection_closed_while_a_queue_is_asked(channel):
-    """AB-28: a close behind a hundred pipelined methods waits for none of them to fail."""
+    """If a client closes behind a hundred pipelined methods that ask a queue, the close does not wait for each of them
+    to fail (AB-28).
+    """
     channel.send(method_frame(1, QueueDeclare(exclusive=True)) * 100, method_frame(0, CLOSE))
     replies = 0
     while (found := channel.frame()).channel == 1:
@@ -283,7 +295,7 @@ def test_a_connection_closed_while_a_queue_is_asked(channel):
 
 
 def test_a_closed_connection_s_number_of_messages_is_exact(wire, other, name):
-    """AB-28: a close in the middle of deliveries loses or doubles no message."""
+    """A close in the middle of deliveries neither loses nor doubles a message (AB-28)."""
     other.call(1, QueueDeclare(queue=name), QueueDeclareOk)
     wire.open_channel(1)
     for number in range(500):
@@ -313,7 +325,9 @@ def expect_both(other: Wire, name: str) -> None:
 
 
 def test_everything_before_the_close_is_done_and_answered(channel, other, name):
-    """AB-28: also methods that wait behind others are handled, and their replies come before close-ok."""
+    """All methods that arrived before the close are handled, even those that wait behind others, and their replies come
+    before close-ok (AB-28).
+    """
     channel.send(pipelined(name), method_frame(0, CLOSE))
     channel.method(1, QueueDeclareOk)
     channel.method(1, QueueDeclareOk)

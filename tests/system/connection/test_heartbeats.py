@@ -32,7 +32,7 @@ def test_the_sender_sends_at_its_first_step_and_then_only_in_silence():
 
 
 def test_the_receiver_needs_two_silent_steps_in_a_row():
-    """AB-24: a dead client is noticed after two to three intervals."""
+    """A client counts as dead after two silent steps in a row, which is two to three intervals (AB-24)."""
     assert steps(HeartbeatMonitor(), 10, 10, 11, 11, 11) == [False, False, False, False, True]
 
 
@@ -56,8 +56,9 @@ def test_a_silent_broker_sends_a_heartbeat_every_half_interval(address):
 
 
 def test_silent_peers_are_dropped_and_talking_ones_are_not(address, name):
-    """AB-20, AB-24: a silent client is dropped without a frame, two to three intervals after its last byte. Every byte
-    counts, not only whole frames."""
+    """A silent client is dropped without a frame, two to three intervals after its last byte, and a client that sends
+    anything, even parts of frames, is not (AB-20, AB-24).
+    """
     silent = Wire.open(address, heartbeat=INTERVAL)
     began = time.monotonic()
     dribbling = Wire.open(address, heartbeat=INTERVAL)
@@ -88,7 +89,7 @@ def test_silent_peers_are_dropped_and_talking_ones_are_not(address, name):
 
 
 def test_replies_spare_heartbeats(address):
-    """AB-23: a broker that writes other frames sends only the first heartbeat."""
+    """A broker that writes other frames sends no heartbeats but the first (AB-23)."""
     with Wire.open(address, heartbeat=INTERVAL) as wire:
         wire.open_channel(1)
         queue = wire.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
@@ -106,8 +107,9 @@ def test_replies_spare_heartbeats(address):
 
 
 def test_a_blocked_connection_is_not_dropped_for_its_silence(own, address):
-    """AB-26, QS-33: a blocked client is not read, so its heartbeats are not missed; they count again once it is
-    unblocked."""
+    """A blocked client is not dropped for its silence, because it is not read, and its heartbeats neither; they count
+    again once it is unblocked (AB-26, QS-33).
+    """
     with Wire.open(address, heartbeat=INTERVAL) as wire:
         wire.open_channel(1)
         own.set_alarm("memory", True)

@@ -72,7 +72,9 @@ def test_a_good_login_leads_to_tune(address, mechanism, response):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_refused_login_is_told_to_clients_that_can_hear_it(address, witness, response, why):
-    """AB-15, AB-17: 403 with the same text for every reason, class and method 0."""
+    """A refused login gets 403 if the client has the capability for it, with the same text for every reason, and with
+    class and method 0 (AB-15, AB-17).
+    """
     with Wire.started(address) as wire:
         wire.send_start_ok(response=response)
         wire.expect_close(403, REFUSED_PLAIN)
@@ -92,7 +94,7 @@ def test_logins_that_get_no_answer_are_dropped_after_three_seconds(address, witn
 
     One test for all cases, so that they wait at the same time.
     """
-    waiting = []  # the case, the wire, and a moment before the silence began
+    waiting = []  # the case, its connection, and a moment before the silence began
     for case, (mechanism, response) in MALFORMED.items():
         wire = Wire.started(address)
         waiting.append((case, wire, time.monotonic()))
@@ -139,7 +141,9 @@ def test_a_refused_challenge_is_told_like_a_refused_response(start_broker):
 
 
 def test_a_loopback_user_from_elsewhere_is_refused_like_a_wrong_password(start_broker):
-    """AB-16: tested from a non-loopback address of this machine, if there is one."""
+    """A user who may only come from the loopback interface is refused elsewhere as for a wrong password (AB-16). This
+    needs an address of this machine that is not a loopback address.
+    """
     outside = _address_of_this_machine()
     if outside is None:
         pytest.skip("this machine has no address but loopback")
@@ -152,7 +156,7 @@ def test_a_loopback_user_from_elsewhere_is_refused_like_a_wrong_password(start_b
 
 
 def test_another_default_user_may_be_configured(start_broker):
-    """AB-15: guest is unknown then."""
+    """Another default user may be configured, and then guest does not exist (AB-15)."""
     address = start_broker(default_user="kim", default_pass="pä:ss").address
     Wire.open(address, response="\0kim\0pä:ss".encode()).close()
     with Wire.started(address) as wire:
@@ -161,9 +165,9 @@ def test_another_default_user_may_be_configured(start_broker):
 
 
 def test_close_ok_of_a_refused_client_ends_the_wait(address):
-    """AB-17: the answer comes at once, not after 3 s."""
+    """When a refused client sends close-ok, its connection ends at once and not after 3 s (AB-17)."""
     took = []
-    for _ in range(3):  # the machine may be busy in some of them
+    for _ in range(3):  # if the machine is too busy at one time, it may not be at the next
         with Wire.started(address) as wire:
             wire.send_start_ok(response=WRONG_PASSWORD)
             wire.method(0, ConnectionClose)
@@ -177,7 +181,7 @@ def test_close_ok_of_a_refused_client_ends_the_wait(address):
 
 
 def test_locale_and_capabilities_of_any_sort_are_accepted(address):
-    """AB-7, AB-10: the locale is ignored, and so are capabilities that are not a table."""
+    """The locale of start-ok is ignored, and so are capabilities that are not a table (AB-7, AB-10)."""
     wire, _ = Wire.tuning(address, capabilities="none")
     wire.hang_up()
     with Wire.open(address, capabilities=[1, 2], nested={"a": {"b": [1, None]}}) as wire:
@@ -185,7 +189,7 @@ def test_locale_and_capabilities_of_any_sort_are_accepted(address):
 
 
 def test_open_may_be_pipelined_after_start_ok(address):
-    """A client may send its whole handshake at once; it has to wait for nothing."""
+    """A client may send its whole handshake at once, without waiting for any answer."""
     with Wire.started(address) as wire:
         wire.send_start_ok()
         wire.send_method(0, ConnectionTuneOk(2047, 131072, 0))
@@ -197,7 +201,7 @@ def test_open_may_be_pipelined_after_start_ok(address):
 def _address_of_this_machine() -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
-            sock.connect(("192.0.2.1", 9))  # a documentation address; nothing is sent
+            sock.connect(("192.0.2.1", 9))  # 192.0.2.1 is an address for documentation, and nothing is sent to it
         except OSError:
             return None
         found = sock.getsockname()[0]

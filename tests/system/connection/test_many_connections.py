@@ -50,7 +50,7 @@ def expect_open(wire: Wire) -> None:
 
 @pytest.fixture
 def descriptors():
-    """Raises the limit of open files, for both ends of the connections."""
+    """Raise the limit of open files, which counts both ends of the connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = IDLE + 500
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -121,7 +121,7 @@ def test_running_out_of_descriptors_stops_neither_the_listener_nor_anyone_else()
 
 
 def test_connections_that_come_and_go_leave_nothing_behind():
-    """Two thousand connections that end in every way leave no memory behind."""
+    """Two thousand connections, which end in every way, leave no memory behind."""
     with ChildBroker() as child, Witness(child.address) as witness:
 
         def come_and_go(count: int) -> None:

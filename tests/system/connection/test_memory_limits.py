@@ -41,7 +41,9 @@ def declared(wire, name="backlog"):
 
 @needs_proc
 def test_publishers_wait_while_consumers_drain():
-    """AB-33, AB-34, QS-34: only the memory in use decides when the alarm begins and ends."""
+    """Publishers wait and consumers drain while memory is low; only the memory in use decides when the alarm begins and
+    ends (AB-33, AB-34, QS-34).
+    """
     with (
         ChildBroker(vm_memory_high_watermark="96MiB", memory_monitor_interval=20) as child,
         Wire.open(child.address) as publisher,
@@ -69,7 +71,7 @@ def test_publishers_wait_while_consumers_drain():
 
 @needs_proc
 def test_a_purged_backlog_is_given_back_to_the_system():
-    """QS-16: the broker asks the C library to return the memory, which would otherwise keep all of it."""
+    """The memory of a purged backlog goes back to the system: the C library would otherwise keep all of it (QS-16)."""
     with ChildBroker() as child, Wire.open(child.address) as wire:
         queue = declared(wire)
         frames = publish_frames(1, b"x" * 1024, queue) * 1000
@@ -86,7 +88,9 @@ def test_a_purged_backlog_is_given_back_to_the_system():
 
 @needs_proc
 def test_the_watermark_changes_at_run_time(start_broker):
-    """queue-and-store section 8.1: the alarm is on or off when the call returns."""
+    """When the memory watermark is changed at run time, the alarm is on or off by the time the call returns
+    (queue-and-store section 8.1).
+    """
     target = start_broker(memory_monitor_interval=3_600_000)
     with Wire.open(target.address) as wire:
         wire.open_channel(1)
@@ -100,7 +104,9 @@ def test_the_watermark_changes_at_run_time(start_broker):
 
 
 def test_a_disk_without_space_blocks_publishers(start_broker, tmp_path):
-    """queue-and-store section 8.6: with a data directory; the limit is above the size of the disk."""
+    """With a data directory, a disk whose free space is below the limit blocks publishers (queue-and-store section
+    8.6). The limit here is above the size of the disk.
+    """
     target = start_broker(data_dir=tmp_path, disk_free_limit=1000.0, total_memory_available_override_value="100GB")
     with Wire.open(target.address) as wire:
         wire.open_channel(1)

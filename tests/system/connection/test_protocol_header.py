@@ -27,7 +27,7 @@ REFUSED = {
 
 
 def test_nothing_is_sent_before_eight_octets(address):
-    """AB-1: seven bytes of the header are not answered; the eighth is."""
+    """The broker sends nothing before the eighth octet of the protocol header (AB-1)."""
     with Wire(address) as wire:
         for octet in PROTOCOL_HEADER[:7]:
             wire.send(bytes([octet]))
@@ -48,7 +48,7 @@ def test_both_headers_of_0_9_are_answered_with_version_0_9(address, header):
 
 @pytest.mark.parametrize("header", REFUSED.values(), ids=REFUSED.keys())
 def test_any_other_header_is_answered_with_ours_and_the_end(address, header, witness):
-    """AB-1: the answer is exactly the eight bytes of 0-9-1, then the socket is closed."""
+    """Any other header is answered with exactly the eight bytes of 0-9-1, and then the socket is closed (AB-1)."""
     with Wire(address) as wire:
         wire.send(header)
         assert wire.raw(8) == PROTOCOL_HEADER
@@ -58,7 +58,7 @@ def test_any_other_header_is_answered_with_ours_and_the_end(address, header, wit
 
 
 def test_header_and_start_ok_may_come_in_one_segment(address):
-    """AB-1: input behind the header is handled."""
+    """Input that comes in one segment with the protocol header is handled (AB-1)."""
     with Wire(address) as wire:
         wire.send(PROTOCOL_HEADER + b"\x08\x00\x00\x00\x00\x00\x00\xce")
         wire.method(0, ConnectionStart)
@@ -67,7 +67,7 @@ def test_header_and_start_ok_may_come_in_one_segment(address):
 
 
 def test_a_health_check_is_no_connection_worth_a_warning(own, address, caplog):
-    """AB-2: a connection that closes before it has sent a byte."""
+    """A connection that closes before it has sent a byte, as health checks do, is not logged as a warning (AB-2)."""
     with caplog.at_level(logging.DEBUG):
         caplog.clear()
         Wire(address).hang_up()
@@ -76,7 +76,7 @@ def test_a_health_check_is_no_connection_worth_a_warning(own, address, caplog):
 
 
 def test_a_client_that_leaves_in_the_handshake_is_worth_a_warning(own, address, caplog):
-    """AB-2 holds only for clients that have sent nothing."""
+    """A client that leaves in the handshake after it has sent something is logged as a warning (AB-2)."""
     with Wire.started(address):
         pass
     own.wait_idle()
@@ -85,7 +85,9 @@ def test_a_client_that_leaves_in_the_handshake_is_worth_a_warning(own, address, 
 
 @pytest.mark.parametrize("step", ["accepted", "header", "start-ok", "tune-ok"])
 def test_a_handshake_that_is_not_finished_in_time_is_dropped(start_broker, step):
-    """AB-3: in every state before running, without a frame."""
+    """A client that does not finish the handshake in time is dropped without a frame, however far it has
+    come (AB-3).
+    """
     address = start_broker(handshake_timeout=150).address
     began = time.monotonic()
     if step == "accepted":
@@ -102,7 +104,7 @@ def test_a_handshake_that_is_not_finished_in_time_is_dropped(start_broker, step)
 
 
 def test_the_handshake_timer_does_not_touch_a_running_connection(start_broker):
-    """AB-3: a timer that fires in running has no effect."""
+    """The timer of the handshake does not end a connection that is running (AB-3)."""
     address = start_broker(handshake_timeout=100).address
     with Wire.open(address) as wire:
         with Wire.started(address) as late:
@@ -123,7 +125,9 @@ def test_connections_and_channels_have_rabbitmq_s_names(own, address):
 
 
 def test_server_properties_tell_clients_what_they_look_for(address):
-    """AB-7, AB-8: kombu decides by product and version how to use `global`."""
+    """The server properties have what clients look for: kombu decides by product and version how to use `global` (AB-7,
+    AB-8).
+    """
     with Wire(address) as wire:
         wire.send(PROTOCOL_HEADER)
         start = wire.method(0, ConnectionStart)

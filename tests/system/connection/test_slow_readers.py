@@ -33,7 +33,7 @@ GIVEN = 250 + 14 * MIB // SIZE
 
 
 def publish_confirmed(wire: Wire, count: int, queue: str) -> None:
-    """Publishes, and returns when the queue has all messages."""
+    """Publish, and return when the queue has all messages."""
     wire.call(1, ConfirmSelect(), ConfirmSelectOk)
     octets = publish_frames(1, bytes(SIZE), queue, frame_max=wire.frame_max)
     for _ in range(count):
@@ -51,8 +51,9 @@ def mute(address):
 
 
 def test_a_consumer_that_does_not_read_gets_two_hundred_and_no_more(mute, channel, witness):
-    """FC-32: the other messages stay in the queue for other consumers; when the consumer reads, it gets its own in
-    order."""
+    """A consumer that does not read gets two hundred messages and what the buffers take; the others stay in the queue
+    for other consumers. When it reads, it gets its own in order (FC-32).
+    """
     count = 2 * GIVEN
     queue = mute.call(1, QueueDeclare(auto_delete=True), QueueDeclareOk).queue
     mute.call(1, BasicConsume(queue=queue, no_ack=True), BasicConsumeOk)
@@ -67,7 +68,7 @@ def test_a_consumer_that_does_not_read_gets_two_hundred_and_no_more(mute, channe
 
 
 def test_a_consumer_that_reads_gets_what_a_slow_one_leaves(address, mute, channel):
-    """FC-32: one of two consumers of a queue does not read."""
+    """If one of two consumers of a queue does not read, the other one gets what that leaves (FC-32)."""
     count = 2 * GIVEN
     with Wire.open(address) as reader:
         reader.open_channel(1)
@@ -84,7 +85,9 @@ def test_a_consumer_that_reads_gets_what_a_slow_one_leaves(address, mute, channe
 
 @pytest.mark.parametrize("what", ["returns", "messages"])
 def test_replies_that_nobody_reads_stop_the_input(start_broker, what):
-    """FC-35: with a limit of 1 MB the broker stops reading a client that does not read; nothing is lost."""
+    """If a client does not read its replies, the broker stops reading its input at a limit, here 1 MB, and nothing is
+    lost (FC-35).
+    """
     limit = 1 * MIB
     target = start_broker(output_buffer_limit=limit)
     with Witness(target.address) as witness, Wire.open(target.address) as wire:

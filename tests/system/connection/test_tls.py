@@ -103,7 +103,7 @@ def pika_connection(broker: Broker, context: ssl.SSLContext, **parameters: Any) 
 
 
 def external(broker: Broker, context: ssl.SSLContext, **start_ok: Any) -> Wire:
-    """A client that has sent EXTERNAL with a meaningless response."""
+    """Connect, log in by EXTERNAL with a response that means nothing, and return the client."""
     wire = tls_wire(context)(address(broker))
     wire.send(PROTOCOL_HEADER)
     assert wire.method(0, ConnectionStart).mechanisms == b"PLAIN EXTERNAL"
@@ -218,7 +218,7 @@ def test_a_required_certificate(start_tls, authority, caplog):
     ],
 )
 def test_external(start_tls, authority, login_from, user, tmp_path):
-    """AB-13: the certificate's name is the user; the response is ignored."""
+    """With EXTERNAL, the name in the certificate is the user, and the response is ignored (AB-13)."""
     certificate = authority.ca.issue_cert(
         "guest.example", common_name="guest", organization_name="Burrow", organization_unit_name="Diggers"
     )
@@ -253,7 +253,9 @@ def test_external(start_tls, authority, login_from, user, tmp_path):
     [(None, "showed no certificate"), ("", "has no common name"), ("stranger", "user 'stranger' does not exist")],
 )
 def test_external_without_a_usable_name_is_a_refused_login(start_tls, authority, caplog, common_name, reason):
-    """AB-13, AB-17: no certificate, one without such a name, or one of an unknown user."""
+    """EXTERNAL is a refused login if the client has no certificate, one without a usable name, or one of an unknown
+    user (AB-13, AB-17).
+    """
     lax = start_tls(tls_verify="optional", auth_mechanisms=("PLAIN", "EXTERNAL"), ssl_cert_login_from="common_name")
     certificate = None if common_name is None else authority.ca.issue_cert("x.example", common_name=common_name or None)
     with external(lax, authority.client(certificate)) as wire:
@@ -266,7 +268,7 @@ def test_external_without_a_usable_name_is_a_refused_login(start_tls, authority,
 
 
 def test_external_is_not_offered_without_tls(start_tls):
-    """AB-13, AB-18: without TLS the mechanism EXTERNAL counts as not enabled."""
+    """Without TLS, EXTERNAL is not offered, and counts as not enabled (AB-13, AB-18)."""
     both = start_tls(auth_mechanisms=("PLAIN", "EXTERNAL"))
     with Wire((both.host, both.port)) as wire:
         wire.send(PROTOCOL_HEADER)
@@ -288,7 +290,7 @@ def eventually(holds: Any) -> bool:
 
 
 def expect_end(client: socket.socket) -> bytes:
-    """What the broker sent before it closed the socket."""
+    """What the broker sent before it closed the socket; fails if it does not close it."""
     got = b""
     try:
         while piece := client.recv(4096):
@@ -302,7 +304,7 @@ def expect_end(client: socket.socket) -> bytes:
     "octets", [PROTOCOL_HEADER, b"GET / HTTP/1.1\r\n\r\n", b"\x80", b"\x16\x03\x01\x00\x05hello", bytes(300_000)]
 )
 def test_octets_that_are_not_tls(broker_tls, authority, caplog, octets):
-    """The log has one line, the socket is closed, and other clients are served."""
+    """Octets that are not TLS make one line in the log and close the socket, and other clients are served."""
     caplog.set_level(logging.DEBUG, "warren")
     with socket.create_connection(address(broker_tls), TIMEOUT) as client:
         try:
@@ -362,8 +364,9 @@ def test_close_notify_ends_a_connection_whose_socket_stays_open(broker_tls, auth
 
 
 def test_a_client_that_does_not_read_is_bounded(start_tls, authority):
-    """FC-35: a client requests 64 MiB and does not read. What exceeds the limit and the buffers of the operating system
-    stays in the queue; when the client reads, all of it comes."""
+    """A client that requests 64 MiB and does not read is bounded: what exceeds the limit and the buffers of the
+    operating system stays in the queue, and comes when the client reads (FC-35).
+    """
     small = start_tls(output_buffer_limit=MIB)
     body = bytes(MIB)
     small.declare_queue("q")
@@ -391,7 +394,7 @@ def busy(broker: Broker) -> str:
 
 
 def test_stop_closes_properly(authority):
-    """Running clients get 320 and close_notify; a client in its TLS handshake is dropped."""
+    """When the broker stops, running clients get 320 and close_notify, and a client in its TLS handshake is dropped."""
     with Broker(tls_port=0, stop_timeout=60_000, **authority.files) as stopping:
         wire = tls_wire(authority.client()).open(address(stopping))
         half = socket.create_connection(address(stopping), TIMEOUT)

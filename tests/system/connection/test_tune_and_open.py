@@ -50,7 +50,9 @@ REFUSED_TUNE = {
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else "",
 )
 def test_a_tune_ok_beyond_the_limits_is_not_allowed(address, values, text):
-    """AB-20, AB-21: frame_max is checked first."""
+    """A tune-ok beyond the broker's limits gets 530 with a text that names the first violation; frame_max is checked
+    first (AB-20, AB-21).
+    """
     wire, _ = Wire.tuning(address)
     with wire:
         wire.send_method(0, ConnectionTuneOk(*values))
@@ -69,7 +71,9 @@ def test_values_within_the_limits_are_used_as_they_are(address, values):
 
 
 def test_the_broker_offers_what_it_is_configured_with(start_broker):
-    """AB-19, AB-21: 0 (no limit) is accepted only if the server has no limit."""
+    """The broker offers the limits that it is configured with, and accepts 0 (no limit) from a client only if it has no
+    limit itself (AB-19, AB-21).
+    """
     wire, tune = Wire.tuning(start_broker(channel_max=0, frame_max=0, heartbeat=0).address)
     with wire:
         assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (0, 0, 0)
@@ -80,7 +84,9 @@ def test_the_broker_offers_what_it_is_configured_with(start_broker):
 
 
 def test_the_number_of_channels_is_limited_not_their_numbers(address):
-    """AB-22: the refusal names no method, as in RabbitMQ."""
+    """The number of open channels is limited, and not the highest channel number; the refusal names no method, as in
+    RabbitMQ (AB-22).
+    """
     with Wire.open(address, channel_max=2) as wire:
         wire.open_channel(65535)
         wire.open_channel(3000)
@@ -89,7 +95,7 @@ def test_the_number_of_channels_is_limited_not_their_numbers(address):
 
 
 def test_a_closed_channel_makes_room_for_another(address):
-    """AB-22: only open channels count."""
+    """A closed channel makes room for another, because only open ones count (AB-22)."""
     with Wire.open(address, channel_max=1) as wire:
         for number in (1, 2, 9):
             wire.open_channel(number)
@@ -99,14 +105,14 @@ def test_a_closed_channel_makes_room_for_another(address):
 
 @pytest.mark.parametrize("vhost", ["nowhere", "", "/ ", "a" * 200])
 def test_an_unknown_virtual_host_is_not_allowed(address, vhost):
-    """AB-27: the text has the name without quotes."""
+    """connection.open with an unknown virtual host gets 530, with the name without quotes in the text (AB-27)."""
     with Wire.opening(address) as wire:
         wire.send_method(0, ConnectionOpen(vhost))
         wire.expect_close(530, f"NOT_ALLOWED - vhost {vhost} not found", (10, 40))
 
 
 def test_a_node_with_as_many_connections_as_it_may_have_refuses_more(start_broker):
-    """AB-27 and the setting `connection_max`: connection.open is refused; a connection that ends makes room."""
+    """A node with `connection_max` connections refuses connection.open, and one that ends makes room (AB-27)."""
     broker = start_broker(connection_max=1)
     address = broker.address
     with Wire.open(address) as first:
@@ -140,7 +146,7 @@ UNEXPECTED = {
 
 @pytest.mark.parametrize(("state", "method", "code", "text"), UNEXPECTED.values(), ids=UNEXPECTED.keys())
 def test_a_method_that_does_not_belong_on_channel_0_is_a_channel_error(address, witness, state, method, code, text):
-    """AB-5: the close has the ids of the method."""
+    """A method that does not belong on channel 0 gets a close with the ids of that method (AB-5)."""
     with (Wire.open if state == "running" else Wire.opening)(address) as wire:
         wire.send_method(0, method)
         wire.expect_close(code, f"CHANNEL_ERROR - {text}", (method.CLASS_ID, method.METHOD_ID))
@@ -148,14 +154,15 @@ def test_a_method_that_does_not_belong_on_channel_0_is_a_channel_error(address, 
 
 
 def test_a_frame_on_a_channel_while_opening_is_unexpected(address):
-    """AB-6, AB-38: in the state opening the client gets connection.close."""
+    """A frame on a channel before connection.open-ok gets connection.close, as unexpected (AB-6, AB-38)."""
     with Wire.opening(address) as wire:
         wire.send_method(1, ChannelOpen())
         wire.expect_close(505, "UNEXPECTED_FRAME - type 1, all octets = <<0,20,0,10,0>>")
 
 
 def test_errors_before_opening_are_answered_with_silence(address, witness):
-    """AB-5, AB-6, AB-38: starting, securing and tuning drop after 3 s at any error but a refused negotiation.
+    """Before connection.open, any error but a refused negotiation is answered with 3 s of silence, and then the socket
+    is closed (AB-5, AB-6, AB-38).
 
     One test for all cases, so that they wait at the same time.
     """
@@ -192,7 +199,7 @@ def test_errors_before_opening_are_answered_with_silence(address, witness):
 
 
 def test_before_tune_ok_frames_up_to_4096_octets_are_accepted(address):
-    """AB-39: the limit counts the payload."""
+    """Before tune-ok frames with payloads of up to 4,096 octets are accepted (AB-39)."""
     with Wire.started(address) as wire:
         filler = 4096 - len(ConnectionStartOk(table_from({"filler": ""}), "PLAIN", b"\0guest\0guest", "en_US").encode())
         start_ok = ConnectionStartOk(table_from({"filler": "x" * filler}), "PLAIN", b"\0guest\0guest", "en_US")
@@ -201,7 +208,7 @@ def test_before_tune_ok_frames_up_to_4096_octets_are_accepted(address):
 
 
 def test_heartbeats_in_the_handshake_are_welcome(address):
-    """AB-6 is about other channels."""
+    """Heartbeats during the handshake are accepted: AB-6 refuses frames of other channels only."""
     with Wire.started(address) as wire:
         wire.send_frame(FRAME_HEARTBEAT, 0)
         wire.send_start_ok()

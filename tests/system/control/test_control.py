@@ -71,7 +71,7 @@ def assert_works(broker):
 
 
 def test_only_the_owner_may_use_the_socket(broker):
-    """CM-14."""
+    """Only the owner of the node may connect to its control socket (CM-14)."""
     directory = broker.settings.control_dir
     assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
     assert stat.S_IMODE(os.stat(os.path.join(directory, "socket")).st_mode) == 0o600
@@ -87,7 +87,9 @@ def test_nothing_is_left_when_the_node_has_ended(tmp_path):
 
 
 def test_a_path_that_is_too_long_for_a_socket(tmp_path):
-    """Linux takes 107 bytes, macOS 103."""
+    """If the path of the control socket is too long (Linux takes 107 bytes, macOS 103), the socket is in another
+    directory, which only the owner may use.
+    """
     directory = tmp_path / ("long" * 30) / "control"
     with Broker(control_dir=str(directory)) as broker:
         run_file = place.read_run_file(str(directory))
@@ -115,7 +117,7 @@ def test_a_place_that_another_node_uses_is_refused(broker):
 
 @pytest.fixture
 def flooded(tmp_path):
-    """A place whose node accepts nobody at present, and has no room in its backlog."""
+    """A place whose node accepts no connections at present and has no room for another one in its backlog."""
     directory = str(tmp_path / "control")
     path = place.prepare(directory)
     with contextlib.ExitStack() as sockets:
@@ -191,7 +193,7 @@ def port(tmp_path, cookie, caplog):
 
 
 def test_a_command_with_the_secret_gets_in(port, cookie):
-    """CM-14."""
+    """A command that knows the secret may use the control port (CM-14)."""
     with NodeClient(Target("warren@localhost", f"127.0.0.1:{port}", cookie_file=str(cookie)), 30) as client:
         assert client.call("ping") is True
 
@@ -207,7 +209,7 @@ def test_the_secret_is_never_sent(port, cookie, monkeypatch):
 
 
 def test_a_wrong_secret_is_refused_and_named(port, tmp_path):
-    """CM-23."""
+    """A command with a wrong secret is refused, and the refusal says so (CM-23)."""
     wrong = tmp_path / "wrong"
     wrong.write_text("another secret than that")
     wrong.chmod(0o400)
@@ -217,7 +219,7 @@ def test_a_wrong_secret_is_refused_and_named(port, tmp_path):
 
 
 def test_a_secret_that_others_can_read_is_not_used(port, cookie):
-    """CM-14, CM-18."""
+    """A secret that others can read is not used (CM-14, CM-18)."""
     cookie.chmod(0o444)
     with pytest.raises(CommandFailure, match="readable by its owner only") as refusal:
         NodeClient(Target("warren@localhost", f"127.0.0.1:{port}", cookie_file=str(cookie)))
@@ -298,7 +300,9 @@ def test_an_unknown_operation_or_argument_is_refused_and_the_session_goes_on(bro
 
 
 def test_a_thousand_connections(broker):
-    """Those above the limit wait in the operating system, and are served when others have gone."""
+    """Of a thousand connections those above the limit wait in the operating system, and are served when others have
+    gone.
+    """
     run_file = place.read_run_file(broker.settings.control_dir)
     sockets = []
     for number in range(1000):
@@ -320,7 +324,9 @@ def test_a_thousand_connections(broker):
 
 
 def test_a_client_that_reads_nothing_is_cut_off(broker, monkeypatch):
-    """What waits for it is bounded, whatever it asked for; the broker serves others meanwhile."""
+    """A client that reads nothing is cut off: what waits for it is bounded, whatever it asked for, and others are
+    served meanwhile.
+    """
     monkeypatch.setattr(session, "STALL_SECONDS", 0.5)
     monkeypatch.setattr(session, "CHECK_SECONDS", 0.1)
     for number in range(2000):

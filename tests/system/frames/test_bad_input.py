@@ -67,7 +67,7 @@ def nested(depth: int, kind: str = "F") -> bytes:
 
 
 def while_served(witness: Witness, trouble) -> float:
-    """Runs `trouble` in a thread while the witness makes round trips; returns the longest one in seconds."""
+    """Run `trouble` in a thread while the witness makes round trips; return the longest of them in seconds."""
     thread = threading.Thread(target=trouble)
     thread.start()
     longest = witness.round_trip()
@@ -97,7 +97,9 @@ def test_a_gigabyte_published_to_nobody_is_dropped_as_it_comes(child):
 
 
 def test_a_body_declared_larger_than_allowed_is_refused_and_not_kept(child):
-    """amqp-broker section 1, `max_message_size`: C406 with RabbitMQ's text; the bytes of the body are skipped."""
+    """A body declared larger than `max_message_size` is refused with 406 and RabbitMQ's text, and its bytes are skipped
+    (amqp-broker section 1).
+    """
     size = 134_217_729
     with Wire.open(child.address) as wire:
         wire.open_channel(1)
@@ -119,7 +121,7 @@ def test_a_body_declared_larger_than_allowed_is_refused_and_not_kept(child):
 
 @pytest.mark.parametrize("size", [2**63, 2**64 - 1])
 def test_a_body_of_exabytes_is_refused_at_its_header(child, size):
-    """Sizes are unsigned numbers of 64 bits."""
+    """A body of exabytes, a size that the 64 bits of the header can hold, is refused at the header."""
     with Wire.open(child.address) as wire:
         wire.open_channel(1)
         wire.send(
@@ -132,7 +134,9 @@ def test_a_body_of_exabytes_is_refused_at_its_header(child, size):
 
 
 def test_a_million_tiny_frames(child):
-    """Heartbeats, empty body frames (AB-40), and acknowledgements on a channel that awaits close-ok (AB-54)."""
+    """A million tiny frames do no harm: heartbeats, empty body frames (AB-40), and acknowledgements on a channel that
+    awaits close-ok (AB-54).
+    """
     with Wire.open(child.address) as wire:
         for number in (1, 2, 3):
             wire.open_channel(number)
@@ -210,7 +214,7 @@ def test_an_ever_new_routing_key_leaves_no_trace(child):
 
 
 def test_the_2048th_of_65535_channels_ends_the_connection(address, witness):
-    """AB-22: the negotiated limit counts."""
+    """The channel that exceeds the negotiated number of channels ends the connection (AB-22)."""
     with Wire.open(address) as wire:
         wire.send(b"".join(method_frame(number, ChannelOpen()) for number in range(1, 65_536)))
         opened = 0
@@ -259,7 +263,9 @@ def test_tables_deeper_than_the_limit_are_a_syntax_error(channel, witness, kind)
 
 @deviates("it decodes any depth")
 def test_headers_deeper_than_the_limit_are_refused_where_they_are_read(channel, witness, name):
-    """AB-38: a headers exchange has to decode them; on the way to a queue they are not decoded."""
+    """Headers nested too deeply are refused by a headers exchange, which has to decode them; on the way to a queue they
+    are not decoded (AB-38).
+    """
     channel.call(1, ExchangeDeclare(exchange=name, type="headers", auto_delete=True), ExchangeDeclareOk)
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.call(1, QueueBind(queue=queue, exchange=name, arguments=table_from({"a": 1})), QueueBindOk)
@@ -269,7 +275,7 @@ def test_headers_deeper_than_the_limit_are_refused_where_they_are_read(channel, 
 
 
 def test_a_reply_text_full_of_a_client_s_octets_is_still_a_reply(channel, witness):
-    """AB-50: unprintable names in a reply text that is cut in the middle of a character."""
+    """A reply text full of unprintable names, cut in the middle of a character, is still a reply (AB-50)."""
     channel.send_method(1, QueueDeclare(queue="\x00\x01é" * 60, passive=True))
     close = channel.method(1, ChannelClose)
     assert (close.reply_code, len(close.reply_text.encode()) <= 255) == (404, True)
@@ -301,7 +307,7 @@ def test_half_open_connections_are_dropped_in_time(start_broker):
 
 
 def test_unfinished_contents_are_forgotten_with_their_connection(child):
-    """A hundred channels, each with a message that lacks only its last byte."""
+    """Unfinished contents are forgotten with their connection: here a hundred messages that lack only the last byte."""
     witness = child.witness
     piece = bytes(100_000)
     before = child.memory()

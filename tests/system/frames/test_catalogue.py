@@ -94,7 +94,9 @@ def test_queues_that_cannot_be_read_by_number_say_why(channel):
 
 
 def test_exchanges_have_the_smallest_window_behind_them(broker, channel):
-    """SP-83: it is that of an exchange that deduplicates, or of queues that do by themselves."""
+    """The catalogue shows of an exchange the smallest deduplication window behind it: that of an exchange that
+    deduplicates, or of queues that do so by themselves (SP-83).
+    """
     window = {"x-warren-deduplicate": 100}
     channel.exchange_declare("plain", "fanout")
     channel.exchange_declare("once", "fanout", arguments=window)
@@ -122,7 +124,7 @@ def test_exchanges_have_the_smallest_window_behind_them(broker, channel):
 
 
 def test_others_queues_are_absent(broker, channel):
-    """Absent are queues that the user may not read, and exclusive queues of other connections."""
+    """The catalogue leaves out queues that the user may not read, and exclusive queues of other connections."""
     channel.queue_declare("orders.mine", exclusive=True)
     parameters = pika.URLParameters(broker.url)
     parameters.credentials = pika.PlainCredentials("reader", "secret")

@@ -52,7 +52,7 @@ NOT_FOUND = "NOT_FOUND - no queue 'no-such-queue' in vhost '/'"
 
 
 def expect_exception(wire: Wire, number: int = 1, answer: bool = True) -> None:
-    """The channel exception of FAULTY."""
+    """Read, and perhaps answer, the channel exception of FAULTY."""
     assert_reply(wire.method(number, ChannelClose), 404, NOT_FOUND, (50, 10))
     if answer:
         wire.send_method(number, ChannelCloseOk())
@@ -79,7 +79,9 @@ def test_a_second_open_is_a_channel_error(channel):
     ids=lambda method: method.NAME,
 )
 def test_any_first_method_but_open_is_a_channel_error(wire, method):
-    """AB-52, AB-58: a method with content is refused only when its content has arrived."""
+    """Any first method on a channel but channel.open ends the connection with 504, a method with content only when that
+    has arrived (AB-52, AB-58).
+    """
     wire.send_method(1, method)
     if method.HAS_CONTENT:
         wire.send_frame(FRAME_HEADER, 1, b"\0\x3c" + bytes(12))
@@ -93,7 +95,7 @@ def test_a_publish_on_a_number_that_is_not_open_is_a_channel_error(wire):
 
 
 def test_many_channels_are_opened_in_one_go(wire):
-    """AB-56: channels are opened pipelined, each on its number."""
+    """Many channels may be opened without waiting for the answers, and each opens on its number (AB-56)."""
     numbers = range(1, 201)
     wire.send(b"".join(method_frame(number, ChannelOpen()) for number in numbers))
     for number in numbers:
@@ -135,10 +137,12 @@ def test_auto_delete_runs_before_close_ok(channel, name):
 
 
 def test_open_right_behind_close_is_a_second_open(channel):
-    """AB-52, AB-53: the number is free when close-ok comes, not earlier."""
+    """channel.open directly behind channel.close is a second open, because the number is free when close-ok comes and
+    not earlier (AB-52, AB-53).
+    """
     channel.send(method_frame(1, CLOSE), method_frame(1, ChannelOpen()))
     found = channel.frame()
-    if found.payload != ChannelCloseOk().encode():  # close-ok may be in flight by then
+    if found.payload != ChannelCloseOk().encode():  # close-ok may have been sent already
         channel.waiting.appendleft(found)
     channel.expect_close(504, "CHANNEL_ERROR - second 'channel.open' seen", (20, 10))
 
@@ -157,7 +161,9 @@ def test_an_exception_ends_the_channel_and_spares_the_others(channel):
 
 
 def test_frames_in_flight_behind_an_exception_are_discarded(channel):
-    """AB-54: ignored are methods, publishes, contents that the close cuts, and even a second error."""
+    """Frames that are in flight behind a channel exception are discarded: methods, publishes, contents that the close
+    cuts, and even a second error (AB-54).
+    """
     channel.open_channel(2)
     queue = channel.call(2, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.send(
@@ -175,7 +181,7 @@ def test_frames_in_flight_behind_an_exception_are_discarded(channel):
 
 @deviates("what was taken with basic.get comes back a little later")
 def test_the_cleanup_comes_before_the_close(channel):
-    """AB-54: when the client reads channel.close, its messages are back in the queue."""
+    """When the client reads channel.close after an exception, its messages are back in the queue (AB-54)."""
     channel.open_channel(2)
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.publish(1, b"x", routing_key=queue)
@@ -187,7 +193,7 @@ def test_the_cleanup_comes_before_the_close(channel):
 
 
 def test_deliveries_and_confirms_stop_with_an_exception(channel):
-    """AB-54: after channel.close no frame comes on that number."""
+    """After channel.close no delivery and no confirm comes on that channel (AB-54)."""
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.open_channel(2)
     channel.call(2, ConfirmSelect())
@@ -204,8 +210,7 @@ def test_deliveries_and_confirms_stop_with_an_exception(channel):
 
 @pytest.mark.parametrize("pipelined", [True, False], ids=["in one segment", "after our close"])
 def test_crossing_closes(channel, pipelined):
-    """AB-54: the broker answers the client's close with close-ok, the client answers the broker's, and the number is
-    free."""
+    """If the closes of client and broker cross, each is answered with close-ok, and then the number is free (AB-54)."""
     if pipelined:
         channel.send(method_frame(1, FAULTY), method_frame(1, CLOSE))
         expect_exception(channel, answer=False)
@@ -220,14 +225,14 @@ def test_crossing_closes(channel, pipelined):
 
 
 def test_a_connection_exception_of_a_channel_has_its_method(channel):
-    """AB-55: the error ends the whole connection."""
+    """An error of a channel that ends the whole connection names the method at fault (AB-55)."""
     channel.open_channel(2)
     channel.send_method(2, ChannelFlow(False))
     channel.expect_close(540, "NOT_IMPLEMENTED - active=false", (20, 20))
 
 
 def test_numbers_may_be_used_again_and_again(wire):
-    """AB-53, AB-54: three hundred times, closed by either side."""
+    """A channel number may be used three hundred times, whichever side closes the channel (AB-53, AB-54)."""
     for turn in range(300):
         wire.open_channel(7)
         if turn % 2:
@@ -238,7 +243,9 @@ def test_numbers_may_be_used_again_and_again(wire):
 
 
 def test_open_may_follow_close_ok_in_one_segment(channel):
-    """AB-54: the client may use the number as soon as it has answered."""
+    """channel.open may follow the client's close-ok in one segment: the number is free as soon as the client has
+    answered (AB-54).
+    """
     for _ in range(20):
         channel.send_method(1, FAULTY)
         expect_exception(channel, answer=False)
@@ -255,7 +262,7 @@ def test_open_may_follow_close_ok_in_one_segment(channel):
 
 
 def test_replies_come_in_the_order_of_the_methods(channel):
-    """AB-56: fast methods wait for slow ones."""
+    """Replies come in the order of the methods: fast ones wait for slow ones (AB-56)."""
     asked = [
         QueueDeclare(exclusive=True),
         BasicQos(0, 5),
@@ -272,7 +279,7 @@ def test_replies_come_in_the_order_of_the_methods(channel):
 
 
 def test_deliveries_flow_while_methods_are_answered(channel):
-    """AB-56: get and publish keep their order."""
+    """Deliveries go on while methods are answered, and get and publish keep their order (AB-56)."""
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.send(
         *[
@@ -360,7 +367,7 @@ def test_errors_are_reported_with_nowait_too(channel):
 
 
 def test_a_reply_text_longer_than_a_short_string_is_cut(channel):
-    """AB-50: the queue's name alone has 255 bytes."""
+    """A reply text longer than a short string is cut: here the queue's name alone has 255 bytes (AB-50)."""
     channel.send_method(1, QueueDeclare(queue="q" * 255, passive=True))
     close = channel.method(1, ChannelClose)
     assert len(close.reply_text) == 255
@@ -369,7 +376,7 @@ def test_a_reply_text_longer_than_a_short_string_is_cut(channel):
 
 
 def test_methods_on_one_channel_do_not_wait_for_a_content_on_another(channel):
-    """AB-45: contents on several channels do not wait for one another either."""
+    """Methods on one channel do not wait for a content on another, and neither do contents for one another (AB-45)."""
     channel.open_channel(2)
     queue = channel.call(2, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     header = b"\0\x3c\0\0" + (4).to_bytes(8, "big") + b"\0\0"

@@ -47,7 +47,9 @@ def test_bodies_come_back_as_they_went(channel, queue, size):
 
 @pytest.mark.parametrize("number", [1, 7])
 def test_large_bodies_of_a_client_that_hangs_up_are_published(address, channel, queue, number):
-    """The end of the connection may arrive with the rest of a body, and takes no body with it."""
+    """If a client hangs up directly behind large bodies, they are published, although the end of the connection may
+    arrive with the rest of one.
+    """
     bodies = [bytes([65 + at]) * (1_000_000 + at) for at in range(5)]
     with Wire.open(address, frame_max=131072) as publisher:
         publisher.open_channel(number)
@@ -64,7 +66,9 @@ def test_large_bodies_of_a_client_that_hangs_up_are_published(address, channel, 
     [(0, []), (1, [1]), (STEP, [STEP]), (STEP + 1, [STEP, 1]), (10_000, [STEP, STEP, 10_000 - 2 * STEP])],
 )
 def test_bodies_are_cut_for_the_receiver(address, name, size, frames):
-    """AB-44: bodies are cut anew, whatever frames they came in; an empty body has no frame."""
+    """Bodies are cut for the frame_max of the receiver, whatever frames they came in, and an empty body has no frame
+    (AB-44).
+    """
     with Wire.open(address) as large, Wire.open(address, frame_max=4096) as small:
         for wire in (large, small):
             wire.open_channel(1)
@@ -80,7 +84,7 @@ def test_bodies_are_cut_for_the_receiver(address, name, size, frames):
 
 
 def test_a_header_larger_than_the_receiver_s_frame_max_is_not_split(address, name):
-    """AB-44: the header frame is sent whole."""
+    """A header larger than the frame_max of the receiver is sent whole (AB-44)."""
     props = encode_properties(Properties(headers=table_from({"long": "x" * 20_000})))
     with Wire.open(address) as large, Wire.open(address, frame_max=4096) as small:
         for wire in (large, small):
@@ -94,7 +98,9 @@ def test_a_header_larger_than_the_receiver_s_frame_max_is_not_split(address, nam
 
 
 def test_empty_body_frames_count_for_nothing(channel, queue):
-    """AB-40: before, between and after frames with bytes, and in empty bodies."""
+    """Empty body frames change nothing, whether they come before, between or after others, or in an empty
+    body (AB-40).
+    """
     channel.send(method_frame(1, BasicPublish(routing_key=queue)))
     channel.send_frame(FRAME_HEADER, 1, b"\0\x3c\0\0" + (3).to_bytes(8, "big") + NO_PROPERTIES)
     for piece in (b"", b"a", b"", b"", b"bc"):
@@ -103,7 +109,9 @@ def test_empty_body_frames_count_for_nothing(channel, queue):
 
 
 def test_deliveries_of_two_channels_interleave_only_between_frames(address, name):
-    """AB-45: method, header and body frames of each channel are contiguous on that channel."""
+    """The method, header and body frames of a delivery are contiguous on their channel; those of two channels
+    interleave only between frames (AB-45).
+    """
     body = b"x" * 50_000
     with Wire.open(address, frame_max=4096) as wire:
         for number in (1, 2):
@@ -119,7 +127,9 @@ def test_deliveries_of_two_channels_interleave_only_between_frames(address, name
 
 
 def test_every_property_and_every_type_of_field_passes_unchanged(channel, queue):
-    """AB-46 to AB-48: byte by byte, whether the broker decodes them or not."""
+    """Every property and every type of field passes unchanged, byte by byte, whether the broker decodes it or not
+    (AB-46 to AB-48).
+    """
     letters = [
         b"t\x01", b"b\xff", b"B\xff", b"s\xff\xfe", b"u\xff\xfe", b"I\xff\xff\xff\xfe", b"i\xff\xff\xff\xfe",
         b"l" + b"\xff" * 8, b"f\x40\x49\x0f\xdb", b"d\x40\x09\x21\xfb\x54\x44\x2d\x18", b"D\x02\0\0\x01\0",
@@ -149,7 +159,9 @@ def test_a_large_body_in_many_small_frames(channel, queue):
 
 
 def test_two_contents_and_what_lies_between(channel, queue):
-    """AB-45: no frame of the channel comes between, and none is lost between contents."""
+    """Between two contents of a channel other frames lose none of them, and no frame of the channel comes inside a
+    content (AB-45).
+    """
     for number in range(100):
         channel.publish(1, b"a%d" % number, routing_key=queue)
         channel.send_method(1, BasicQos(0, number))

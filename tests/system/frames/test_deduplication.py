@@ -66,7 +66,7 @@ def test_each_queue_that_a_message_reaches_decides_by_itself(channel):
 
 
 def test_dead_letters_are_no_duplicates(channel):
-    """A message that a consumer rejects comes back by way of a queue that delays it."""
+    """A dead letter is no duplicate: a message that a consumer rejects comes back by way of a queue that delays it."""
     channel.queue_declare(
         "q",
         durable=True,
@@ -106,7 +106,7 @@ def window(channel):
 
 
 def await_window(channel, size):
-    """A policy reaches its queues a moment after it was set."""
+    """Wait until the window is `size`: a policy reaches its queues a moment after it was set."""
     deadline = time.monotonic() + 30
     while window(channel) != size:
         assert time.monotonic() < deadline, "the queue does not follow its policy"
@@ -216,7 +216,9 @@ def test_the_window_of_a_queue_is_the_widest_of_its_own_and_of_its_exchanges(cha
 
 @pytest.mark.parametrize("kind", ["topic", "headers"])
 def test_a_message_is_checked_only_if_its_way_leads_through_the_exchange(channel, kind):
-    """One kind of messages reaches the queue by way of the exchange that deduplicates, another kind does not."""
+    """A message is checked for duplicates only if its way leads through the exchange that deduplicates, here one kind
+    of messages and not the other.
+    """
     declare_exchange(channel, "front", kind=kind)
     declare_exchange(channel, "events", 100)
     channel.queue_declare("q", durable=True)
@@ -238,7 +240,9 @@ def test_an_alternate_exchange_may_deduplicate(channel):
 
 
 def test_queues_behind_the_default_exchange_as_an_alternate(channel):
-    """AB-76: every queue can be reached by its name then, also one that is declared later."""
+    """If a deduplicating exchange has the default exchange as its alternate, every queue is behind it, also one that is
+    declared later, because all are reached by their names (AB-76).
+    """
     declare_exchange(channel, "events", 100, **{"alternate-exchange": ""})
     channel.queue_declare("q", durable=True)
     assert window(channel) == 100
@@ -321,7 +325,9 @@ def test_an_exchange_keeps_its_window(channel, other):
 @pytest.mark.parametrize("by", ["argument", "policy", "exchange"])
 @pytest.mark.parametrize("shard_policy", ["sequence", "random"])
 def test_a_sharded_queue_has_each_message_once(channel, policies, by, shard_policy):
-    """Messages with equal ids go to the same shard. Messages without an id are spread as ever."""
+    """A sharded queue has each message once: messages with equal ids go to the same shard, and those without an id are
+    spread as ever.
+    """
     exchange = "events" if by == "exchange" else ""
     arguments = {"x-warren-shards": 4, "x-warren-shard-policy": shard_policy}
     channel.queue_declare("q", arguments=arguments | ({DEDUPLICATE: 100} if by == "argument" else {}))

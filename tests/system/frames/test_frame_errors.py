@@ -255,7 +255,9 @@ def test_after_a_frame_out_of_step_nothing_more_is_read(address, witness):
 
 @pytest.mark.parametrize("size", [4088, 4089, 4096])
 def test_payloads_up_to_frame_max_are_accepted(faulty, size):
-    """AB-39: frames may have eight bytes more than is strictly legal."""
+    """Payloads of up to frame_max bytes are accepted, which makes frames eight bytes longer than is strictly legal
+    (AB-39).
+    """
     queue = faulty.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     faulty.send(method_frame(1, BasicPublish(routing_key=queue)))
     faulty.send_frame(FRAME_HEADER, 1, b"\0\x3c\0\0" + size.to_bytes(8, "big") + NO_PROPERTIES)
@@ -265,7 +267,7 @@ def test_payloads_up_to_frame_max_are_accepted(faulty, size):
 
 
 def test_what_was_sent_before_the_fault_is_done(faulty, address, name):
-    """What the client sent before the fault takes effect."""
+    """What a client sent before a faulty frame takes effect."""
     with Wire.open(address) as other:
         other.open_channel(1)
         other.call(1, QueueDeclare(queue=name, exclusive=True), QueueDeclareOk)
@@ -276,7 +278,7 @@ def test_what_was_sent_before_the_fault_is_done(faulty, address, name):
 
 
 def test_undecodable_properties_are_an_internal_error(faulty, witness):
-    """AB-38: the fault is noticed when the publish is handled."""
+    """Properties that cannot be decoded are an internal error, noticed when the publish is handled (AB-38)."""
     faulty.send(begun(), frame(FRAME_HEADER, 1, b"\0\x3c" + bytes(10) + b"\x20\x00\0\0\0\x09\x01xSshort"))
     close = faulty.method(0, ConnectionClose)
     assert (close.reply_code, close.reply_text.split(" ")[0]) == (541, "INTERNAL_ERROR")
@@ -293,7 +295,9 @@ def test_a_frame_may_come_in_any_pieces(faulty, pieces):
 
 
 def test_a_fault_on_one_channel_ends_all_of_them(faulty, address):
-    """AB-55: methods that other channels sent before it are answered or dropped as a whole."""
+    """A fault on one channel ends all of them; methods that others sent before it are answered or dropped as a whole
+    (AB-55).
+    """
     faulty.open_channel(2)
     faulty.send_method(2, QueueDeclare(exclusive=True))
     faulty.send_frame(FRAME_BODY, 1, b"x")
@@ -309,7 +313,7 @@ def test_a_fault_on_one_channel_ends_all_of_them(faulty, address):
 
 
 def test_cancel_with_an_unknown_first_channel_is_refused(faulty):
-    """AB-52: any first method but channel.open."""
+    """basic.cancel as the first method of a channel is refused like any other but channel.open (AB-52)."""
     faulty.send_method(9, BasicCancel("t"))
     faulty.expect_close(504, "CHANNEL_ERROR - expected 'channel.open'", (60, 30))
 

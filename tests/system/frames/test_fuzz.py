@@ -45,12 +45,13 @@ HANDSHAKE = b"".join(
 
 CLOSE = method_frame(0, ConnectionClose(200, "", 0, 0))
 
-#: More bytes than a frame may have. They complete a frame whose length was garbled, for which the broker still waits.
+#: More bytes than a frame may have. They complete a frame whose length was changed at random, for which the broker
+#: still waits.
 REST = CLOSE * 400
 
 
 def talk(wire: Wire, rng: Random, octets: bytes) -> None:
-    """Sends `octets` in pieces of random size."""
+    """Send `octets` in pieces of random size."""
     cuts = sorted(rng.randrange(len(octets) + 1) for _ in range(rng.choice((0, 0, 1, 3))))
     try:
         for start, stop in zip([0, *cuts], [*cuts, len(octets)], strict=True):
@@ -60,8 +61,9 @@ def talk(wire: Wire, rng: Random, octets: bytes) -> None:
 
 
 def listen(wire: Wire, timeout: float = TIMEOUT) -> str:
-    """Reads until the broker closes the connection, answers the client's close or hangs up; every frame is well
-    formed."""
+    """Read until the broker closes the connection, answers the client's close or hangs up; every frame must be well
+    formed.
+    """
     try:
         while True:
             found = wire.frame(timeout)
@@ -83,7 +85,7 @@ def listen(wire: Wire, timeout: float = TIMEOUT) -> str:
 
 @pytest.fixture
 def sound(own, witness, caplog):
-    """Afterwards no process has crashed, and other clients are served."""
+    """A broker none of whose processes crashes during the test, and that serves other clients after it."""
     caplog.set_level(logging.WARNING, "warren.runtime")
     yield
     assert [record.getMessage() for record in caplog.records if record.name == "warren.runtime"] == []
@@ -111,7 +113,7 @@ def test_any_conversation_ends_well(sound, address, part, first_seed):
 
 
 def test_any_handshake_ends_well(sound, address, first_seed):
-    """They run at the same time, because most end with three seconds of silence."""
+    """Any handshake ends well. They run at the same time, because most end with three seconds of silence."""
     rng = Random(first_seed)
     wires = []
     for _ in range(300):

@@ -74,7 +74,7 @@ def bounds(channel, queue="q", **arguments):
 
 
 def test_a_range_is_read_as_often_as_wanted_then_committed(channel, local):
-    """A replayable source reads ranges again."""
+    """A client that reads a range without committing it may read it again as often as it wants, and then commit it."""
     channel.queue_declare("q", durable=True)
     publish(channel, numbered(0, 500))
     for _ in range(3):
@@ -189,8 +189,8 @@ def read_blocks(channel, queue="q", **arguments):
 
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 def test_blocks_have_what_single_deliveries_have(channel, local, mode):
-    """Bodies in the index, in the message stores and in several frames, with and without properties of their own, from
-    memory and from the disk.
+    """Blocks have the same messages as single deliveries: bodies in the index, in the message stores and in several
+    frames, with and without properties of their own, from memory and from the disk.
     """
     assert set(channel.connection._impl.server_properties["warren_features"]) >= {"read-blocks", "queue-id"}
     channel.queue_declare("q", durable=True, arguments={"x-queue-mode": mode})
@@ -281,7 +281,9 @@ def test_a_queue_that_crashes_or_goes_cancels_its_readers(channel, local, end):
 
 
 def test_a_reader_that_does_not_read_costs_a_batch(local):
-    """The connection's output is bounded as for any consumer; publishers and other consumers continue."""
+    """A reader that does not read from its socket costs the memory of one batch, because output is bounded as for any
+    consumer; publishers and other consumers go on.
+    """
     with Wire.open((local.host, local.port)) as stalled, Wire.open((local.host, local.port)) as wire:
         for each in (stalled, wire):
             each.open_channel(1)
@@ -363,7 +365,7 @@ def test_numbers_and_commits_survive_a_restart(tmp_path, is_killed):
         ]
         publish(channel, numbered(following, following + 99))
         assert read(channel, ack_to=following + 49) == []
-        # Confirmed when the journal has all earlier messages.
+        # A confirm means that the journal has all earlier messages.
         publish(channel, numbered(following + 99, following + 100))
         given = following + 100
         if is_killed:

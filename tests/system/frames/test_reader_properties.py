@@ -27,7 +27,7 @@ _names = itertools.count(1)
 
 
 class Reader:
-    """Reads a queue from its first number, and acknowledges at most when it is told. `got` are the numbers so far."""
+    """Reads a queue from its first number, and acknowledges only when it is told to. `got` are the numbers so far."""
 
     def __init__(self, client, queue, prefetch):
         self.channel = client.channel()
@@ -150,10 +150,10 @@ class Play:
             self.take()
 
     def end(self):
-        """Everybody reads to the end: to a last message that nobody can take."""
+        """Have everybody read to the end of the queue, which is a last message that nobody can take."""
         self.consumer.cancel(self.tag)
         self.publish(1)
-        self.read(20)  # one more, which finds what is left
+        self.read(20)  # one more reader, which finds what is left
         for reader in self.readers:
             reader.read_to(self.published - 1)
             missing = set(range(self.published)) - set(reader.got)
@@ -203,7 +203,7 @@ def test_whatever_others_do_a_reader_gets_each_number_once_and_in_order(broker, 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["embedded", "stored"])
 def test_a_reader_finds_the_same_numbers_after_every_restart(tmp_path, size):
-    """Numbers go on where they were: a reader that begins anew gets what is left, and nothing twice."""
+    """Numbers continue after every restart: a reader that begins anew gets what is left, and nothing twice."""
     expected = []
     for life in range(3):
         with Broker(port=0, stop_timeout=100, data_dir=str(tmp_path)) as broker:
