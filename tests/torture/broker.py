@@ -69,7 +69,7 @@ class TorturedBroker:
         more = json.dumps(dict(settings))
         self._command = [sys.executable, "-c", _PROGRAM, str(data_dir), *map(str, limits), fault, more]
         self._process: subprocess.Popen[bytes] | None = None
-        self._output = b""  # not yet read as a line; the buffer of a file object would be invisible to `select`
+        self._output = b""  # what is not yet read as a line; in the buffer of a file object `select` would not see it
 
     @property
     def process(self) -> subprocess.Popen[bytes]:

@@ -177,8 +177,8 @@ class Publisher(Worker):
     def work(self, client: Client) -> None:
         channel = client.channel()
         channel.confirm()
-        waiting: deque[list[Entry]] = deque()  # the entries of each unsettled publish
-        first = 1  # delivery tag of the first of them
+        waiting: deque[list[Entry]] = deque()  # the entries of each publish that is not yet confirmed
+        first = 1  # the delivery tag of the first of these publishes
         while not self.model.is_over:
             with client.in_one_piece():
                 for _ in range(self.chooser.choice((1, 1, 5, 30))):
@@ -302,7 +302,7 @@ class Line:
         tags = list(self.held)
         chance = self.chooser.random()
         if chance < 0.05:
-            return  # settle nothing this time
+            return  # settle nothing in this round
         if chance < 0.3 and tags:
             self.forget(tags)
             self.channel.ack(tags[-1], multiple=True)

@@ -133,11 +133,11 @@ class Model:
     def __init__(self, queues: Iterable[QueueModel]) -> None:
         self.queues = {queue.name: queue for queue in queues}
         self.lock = threading.RLock()
-        #: Notified when messages were confirmed, and when a client failed.
+        #: Notified when messages are confirmed, and when a client fails.
         self.changed = threading.Condition(self.lock)
         #: The clients should end.
         self.is_over = False
-        #: The broker received SIGTERM. It ignores methods on connections that it is closing.
+        #: The broker received SIGTERM, and from then on ignores methods on connections that it is closing.
         self.is_stopping = False
         self.life = 0
         self.confirmed = self.settled = self.delivered = self.found = 0

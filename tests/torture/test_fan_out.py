@@ -99,7 +99,7 @@ def test_fan_out_is_stored_once(broker, tmp_path):
     report = verified(tmp_path)
     assert report.is_fine
     live = sum(file["live"] for vhost in report.as_dict()["vhosts"] for file in vhost["files"])
-    assert COUNT * SIZE <= live < 1.1 * COUNT * SIZE  # only the bodies that the queues of dead letters share
+    assert COUNT * SIZE <= live < 1.1 * COUNT * SIZE  # only the bodies that the queues of dead letters share are left
 
     client = started(broker)
     channel = client.channel()

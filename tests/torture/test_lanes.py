@@ -67,7 +67,7 @@ class Plan:
                 self.channel.nack(event.tag)
 
     def empty(self) -> None:
-        """So that a queue without lanes becomes an ordinary one, and may get them again."""
+        """Empty the queue, so that a queue without lanes becomes an ordinary one, and may get lanes again."""
         while (event := self.channel.get("q")) is not None:
             self.channel.ack(event.tag)
             self.there.discard(int(event.body))

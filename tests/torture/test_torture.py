@@ -17,7 +17,9 @@ SEED = int(os.environ.get("WARREN_TORTURE_SEED", "1"))
 
 @pytest.mark.parametrize(("files", "kills"), [(SMALL, 10), (AS_IT_IS, 5)], ids=["small files", "files as they are"])
 def test_nothing_confirmed_is_lost_and_nothing_invented(tmp_path, files, kills):
-    """No confirmed message is lost, and order holds. On a failure `tmp_path` keeps account, log and data directory."""
+    """However often a broker is killed, no confirmed message is lost, none is invented, and order holds. On a failure
+    `tmp_path` keeps account, log and data directory.
+    """
     torture = Torture(tmp_path, SEED, files, on_note=print)
     torture.run(kills, messages=100 * kills)
 
@@ -45,6 +47,6 @@ VariableQueue.recover = forgetful
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_fault_of_a_faulty_broker_is_found(tmp_path, fault):
-    """If it were not, a run without a violation would prove nothing."""
+    """The torture finds the faults of faulty brokers; otherwise a run without a violation would prove nothing."""
     with pytest.raises(Violation):
         Torture(tmp_path, random.Random(fault).randrange(1000), SMALL, FAULTS[fault]).run(60)

@@ -60,11 +60,11 @@ class Torture:
         self._arrived: set[Key] = set()
         self._on_note = on_note
         self._began = time.monotonic()
-        self._recovery = self._stop = 0.05  # seconds that the last recovery and the last stop took
+        self._recovery = self._stop = 0.05  # the seconds that the last recovery and the last stop took
         self._failure: BaseException | None = None
 
     def run(self, kills: int, messages: int = 0) -> None:
-        """Go on until so many kills, and until so many messages were confirmed and as many found after starts."""
+        """Go on until there were so many kills, and so many messages were confirmed and as many found after starts."""
         model = self.model
         with self.broker:
             try:
@@ -226,10 +226,10 @@ class Torture:
         self.note(f"recovered in {1000 * self._recovery:.0f} ms; present: {', '.join(sizes)}")
 
     def _let_dead_letters_arrive(self, client: Client) -> None:
-        """Wait until those that were in transit when the broker ended are in their queues.
+        """Wait until the dead letters that were in transit when the broker ended are in their queues.
 
-        Dead letters arrive in the order in which they died, so one more that has arrived shows that the others have,
-        except those that have become dead letters once more on the way: for these there is a second one.
+        Dead letters arrive in the order in which the messages died, so another one that has arrived shows that these
+        have, except those that have become dead letters once more on the way: for them there is a second one.
         """
         channel = client.channel()
         channel.expect_ready("expiring", 0)

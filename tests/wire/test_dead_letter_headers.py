@@ -22,7 +22,7 @@ def deaths(dead) -> list[dict]:
 
 class TestFirstDeath:
     def test_the_entry_has_these_fields(self):
-        """AB-149: names, letters and values of the entry."""
+        """An entry of x-death has the names, letters and values that AB-149 lists."""
         dead = die(expiration="100", keys=("k", "cc"), headers={"CC": ["cc"]})
         assert dead.properties.headers.get("x-death") == (
             "A",
@@ -48,14 +48,14 @@ class TestFirstDeath:
 
     @pytest.mark.parametrize("reason", [REJECTED, EXPIRED, MAXLEN])
     def test_the_first_death_headers_are_set(self, reason):
-        """AB-151."""
+        """The first death of a message sets the x-first-death headers (AB-151)."""
         headers = table_to_dict(die(reason=reason).properties.headers)
         assert headers["x-first-death-reason"] == reason
         assert headers["x-first-death-queue"] == "q"
         assert headers["x-first-death-exchange"] == "x"
 
     def test_expiration_is_removed_and_all_other_properties_stay(self):
-        """AB-148."""
+        """A dead letter has no expiration, and all other properties of its message (AB-148)."""
         dead = die(expiration="100", content_type="text/plain", priority=3, delivery_mode=2, headers={"mine": [1]})
         assert dead.properties.expiration is None
         assert (dead.properties.content_type, dead.properties.priority, dead.properties.delivery_mode) == (
@@ -66,7 +66,9 @@ class TestFirstDeath:
         assert dead.properties.headers.get("mine") == ("A", (("I", 1),))
 
     def test_a_death_by_queue_ttl_has_no_original_expiration(self):
-        """dead_letter_headers_reason_expired."""
+        """A message that dies by the TTL of its queue has no original expiration in its entry
+        (dead_letter_headers_reason_expired).
+        """
         assert "original-expiration" not in deaths(die(reason=EXPIRED))[0]
 
     def test_the_input_is_not_changed(self):
@@ -81,14 +83,18 @@ class TestFirstDeath:
 
 class TestKeys:
     def test_without_a_dead_letter_key_all_keys_are_used(self):
-        """AB-147; dead_letter_routing_key_header_CC and _BCC."""
+        """Without a dead-letter routing key, a dead letter has all routing keys of its message (AB-147;
+        dead_letter_routing_key_header_CC and _BCC).
+        """
         dead = die(headers={"CC": ["cc"]}, keys=("k", "cc", "bcc"))
         assert dead.routing_keys == ("k", "cc", "bcc")
         assert dead.properties.headers.get("CC") is not None
         assert deaths(dead)[0]["routing-keys"] == ["k", "cc"]  # the BCC key stays secret
 
     def test_a_dead_letter_key_replaces_all_keys_and_removes_cc(self):
-        """dead_letter_headers_CC_with_routing_key; the entry still names the CC keys."""
+        """A dead-letter routing key replaces all keys and removes CC, and the entry still names the CC keys
+        (dead_letter_headers_CC_with_routing_key).
+        """
         dead = die(headers={"CC": ["cc"]}, keys=("k", "cc"), key="new")
         assert dead.routing_keys == ("new",)
         assert dead.properties.headers.get("CC") is None
@@ -100,7 +106,9 @@ class TestKeys:
 
 class TestLaterDeaths:
     def test_a_second_death_of_the_same_kind_increments_the_count(self):
-        """AB-150: there is one entry, and its other fields stay those of the first death."""
+        """A second death in the same queue for the same reason increments the count of the one entry, whose other
+        fields stay those of the first death (AB-150).
+        """
         first = die(expiration="100")
         second = dead_letter(first.properties, REJECTED, "q", "other", ("z",), TIME + 9, None)
         [entry] = deaths(second)
@@ -131,7 +139,7 @@ class TestLaterDeaths:
 
 
 FOREIGN = [
-    # the x-death of the message, and x-death after a rejection in q
+    # the x-death with which the message comes, and its x-death after a rejection in q
     ([{"queue": "q", "reason": "rejected"}], [("q", "rejected", 1)]),
     ([{"queue": "o", "reason": "maxlen"}], [("q", "rejected", 1), ("o", "maxlen", None)]),
     (
@@ -158,7 +166,9 @@ FOREIGN = [
 class TestForeignHeaders:
     @pytest.mark.parametrize(("found", "after"), FOREIGN)
     def test_an_array_that_a_client_wrote(self, found, after):
-        """AB-150."""
+        """In an x-death array that a client wrote, the entries of one queue and reason become one, and the death that
+        is added is counted in its own (AB-150).
+        """
         entries = deaths(die(headers={"x-death": found}))
         assert [(e["queue"], e["reason"], e.get("count")) for e in entries] == after
 
@@ -169,7 +179,7 @@ class TestForeignHeaders:
 
     @pytest.mark.parametrize("value", ["text", 7, None, {"a": 1}])
     def test_a_value_that_is_not_an_array_is_replaced(self, value):
-        """AB-152: x-death is replaced, and no x-first-death headers are set."""
+        """An x-death that is not an array is replaced, and no x-first-death headers are set (AB-152)."""
         headers = table_to_dict(die(headers={"x-death": value}).properties.headers)
         assert list(headers) == ["x-death"]
         assert [entry["queue"] for entry in headers["x-death"]] == ["q"]
@@ -182,7 +192,7 @@ def history(*entries) -> Table:
 
 
 CYCLES = [
-    # headers, whether dead-lettering to q is a cycle
+    # the headers, and whether dead-lettering to q is a cycle
     (None, False),
     (Table(), False),
     (table_from({"x-death": "text"}), False),

@@ -54,7 +54,7 @@ def test_whole_entries_are_sound(before, table, behind):
 @thorough
 @given(paddings, tables, paddings, st.data())
 def test_it_refuses_what_cannot_be_decoded(before, table, behind, data):
-    """A byte is replaced, or the end is missing."""
+    """A table that cannot be decoded, because a byte is replaced or its end is missing, is refused."""
     whole = before + entries(table) + behind
     end = data.draw(st.integers(0, len(whole)))
     at = data.draw(st.integers(0, max(0, end - 1)))
@@ -112,7 +112,9 @@ def test_many_headers_that_are_unsound_are_refused(fault):
 
 
 def test_long_tables_of_simple_values_are_checked_without_a_step_for_each():
-    """Counted in lines of Python that are run; 26,000 headers fit into a frame."""
+    """Checking a long table of simple values takes no step for each of them, counted in lines of Python that run:
+    26,000 headers fit into a frame.
+    """
     lines = 0
 
     def trace(frame, event, argument):

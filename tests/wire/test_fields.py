@@ -95,7 +95,7 @@ def test_upper_case_l_becomes_lower_case() -> None:
 
 
 def test_any_byte_but_zero_is_true() -> None:
-    """AB-46: bool is a u8."""
+    """Any byte but zero is true, because a bool is a u8 (AB-46)."""
     assert decode_table(b"\x01at\x02\x01bt\x00") == (("a", "t", True), ("b", "t", False))
 
 
@@ -142,7 +142,9 @@ def test_a_table_that_is_cut_off_is_a_fault(encoded: bytes) -> None:
 
 
 def test_an_inner_length_cannot_reach_into_the_outer_table() -> None:
-    """AB-46: an array longer than its table is a fault, even if the outer table has as many bytes."""
+    """The length of an inner array cannot reach into the outer table: an array longer than its table is a fault, even
+    if the outer table has as many bytes (AB-46).
+    """
     inner = b"\x01aA\x00\x00\x00\x09I\x00\x00\x00\x01"
     with pytest.raises(FieldError):
         decode_table(b"\x01tF" + struct.pack(">I", len(inner)) + inner + b"\x01bI\x00\x00\x00\x02")
@@ -173,7 +175,9 @@ def test_depth_is_bounded() -> None:
 
 @pytest.mark.parametrize("letter", ["F", "A"])
 def test_as_deep_as_allowed_everything_works(letter: str) -> None:
-    """No function exhausts the stack, wherever it is called: not even decoding and back, comparing and pickling."""
+    """No function exhausts the stack at the greatest depth that is allowed: neither decoding nor encoding, comparing or
+    pickling, wherever it is called.
+    """
     value: tuple[str, Any] = ("I", 7)
     plain: Any = 7
     for _ in range(MAX_DEPTH):
@@ -197,7 +201,9 @@ def test_as_deep_as_allowed_everything_works(letter: str) -> None:
 
 
 def test_a_table_equals_what_its_tuple_equals() -> None:
-    """AB-46: a table beside a scalar, a shorter table or another order of entries."""
+    """A table equals the tuple of its entries, and does not equal a scalar, a shorter table or one with another order
+    of entries (AB-46).
+    """
     table = table_from({"a": {"b": 1}, "c": [1, None]})
     assert table == tuple(table) and tuple(table) == table
     for unlike in (table_from({"a": 1, "c": [1, None]}), table_from({"a": {"b": 1}}), Table(reversed(table)), 1, None):
@@ -208,19 +214,19 @@ def test_a_table_equals_what_its_tuple_equals() -> None:
     ("letter", "value"), [("b", 128), ("B", -1), ("I", 1 << 31), ("T", -1), ("D", (256, 0)), ("I", "x"), ("z", 1)]
 )
 def test_a_value_its_letter_cannot_carry_is_refused(letter: str, value: Any) -> None:
-    """Encoding raises only FieldError."""
+    """A value that its letter cannot carry is refused with FieldError, and no other error."""
     with pytest.raises(FieldError):
         encode_table((("a", letter, value),))
 
 
 def test_a_name_too_long_is_refused() -> None:
-    """AB-46: names are short strings."""
+    """A name longer than a short string is refused (AB-46)."""
     with pytest.raises(FieldError):
         encode_table((("n" * 256, "V", None),))
 
 
 def test_plain_values_get_the_letters_that_clients_choose() -> None:
-    """`table_from`, and back with `table_to_dict`."""
+    """`table_from` gives plain values the letters that clients choose, and `table_to_dict` gives the values back."""
     when = datetime(2024, 1, 2, tzinfo=UTC)
     plain = {
         "n": None,

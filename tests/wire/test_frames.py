@@ -22,7 +22,7 @@ sizes = st.one_of(st.integers(0, 40), st.integers(0, 5000))
 @pytest.mark.parametrize("frame_max", [11, 4096])
 @pytest.mark.parametrize("frames_of_body", [0, 0.3, 1, 2, 2.5])
 def test_content_framing(frame_max: int, frames_of_body: float) -> None:
-    """AB-44: no body frame exceeds frame_max, and the size in the header is the sum of the body frames."""
+    """No body frame exceeds frame_max, and the size in the header is the sum of the body frames (AB-44)."""
     body = b"x" * int(frames_of_body * (frame_max - 8))
     content = frames.build_content(5, PROPS, body, frame_max)
     header, *bodies = frames.split_frames(content)[0]
@@ -34,7 +34,9 @@ def test_content_framing(frame_max: int, frames_of_body: float) -> None:
 
 @given(st.lists(st.binary(max_size=50), max_size=12), st.integers(9, 80))
 def test_a_content_of_pieces_is_that_of_the_pieces_joined(pieces: list[bytes], frame_max: int) -> None:
-    """Its frames end between pieces where they can, and are never too large or empty."""
+    """A content built of pieces has the body of the pieces joined. Its frames end between pieces where they can, and
+    are never too large or empty.
+    """
     content = frames.build_content_of(1, b"\0\0", pieces, frame_max)
     assert frames.content_body(content) == b"".join(pieces)
     assert frames.content_size(content) == sum(map(len, pieces))
@@ -43,14 +45,14 @@ def test_a_content_of_pieces_is_that_of_the_pieces_joined(pieces: list[bytes], f
 
 
 def test_an_empty_body_has_no_body_frame() -> None:
-    """AB-44: its content is only a header frame."""
+    """A content with an empty body is only a header frame (AB-44)."""
     content = frames.build_content(1, PROPS, b"", 4096)
     assert len(frames.split_frames(content)[0]) == 1
     assert frames.content_body(content) == b""
 
 
 def test_without_a_limit_the_body_is_one_frame() -> None:
-    """AB-44: frame_max 0 means no limit."""
+    """With a frame_max of 0, which means no limit, the body is one frame (AB-44)."""
     assert len(frames.split_frames(frames.build_content(1, PROPS, b"x" * 300_000, 0))[0]) == 2
 
 
@@ -70,7 +72,9 @@ def test_a_content_returns_what_it_was_built_from(body: bytes, frame_max: int, p
 def test_rechannel_equals_a_content_built_on_the_other_channel(
     made: list[tuple[int, int]], channel: int, other: int
 ) -> None:
-    """AB-45: for a single content and for a run, with any number of frames."""
+    """A content moved to another channel equals one that was built there, as a single content and in a run, with any
+    number of frames (AB-45).
+    """
     run = [frames.build_content(channel, PROPS, b"b" * size, frame_max) for size, frame_max in made]
     there = [frames.build_content(other, PROPS, b"b" * size, frame_max) for size, frame_max in made]
     assert [frames.rechannel(content, other) for content in run] == there
@@ -116,7 +120,7 @@ def test_fit_looks_at_every_frame(lengths: list[int]) -> None:
 
 
 def test_split_frames_accepts_input_cut_anywhere() -> None:
-    """AB-41: it returns the complete frames and the rest."""
+    """`split_frames` accepts input that is cut anywhere, and returns the complete frames and the rest (AB-41)."""
     encoded = frames.method_frame(1, QueueDeclareOk("q", 1, 2)) + frames.heartbeat()
     for cut in range(len(encoded) + 1):
         first, rest = frames.split_frames(encoded[:cut])

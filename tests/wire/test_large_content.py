@@ -62,7 +62,7 @@ def publish(rng: Random) -> bytes:
 
 
 def received(reader: FrameReader, pieces: list[bytes]) -> tuple[list[Event], tuple[int, str] | None]:
-    """What `reader` returns if its caller reads the socket into a large content as long as that has room."""
+    """What `reader` returns if its caller receives into a large content for as long as that has room."""
     events: list[Event] = []
     fault = None
     for piece in pieces:
@@ -84,7 +84,9 @@ def received(reader: FrameReader, pieces: list[bytes]) -> tuple[list[Event], tup
 @given(st.integers(0, 1 << 32))
 @settings(steady, max_examples=80)
 def test_large_contents_are_read_like_small_ones(seed: int) -> None:
-    """The slow path is the twin: events, and the fault if there is one, are the same for any cut."""
+    """Large contents, which are received in place, give the same events, and the same fault if there is one, as on the
+    slow path, for any cut.
+    """
     rng = Random(seed)
     data = b"".join(publish(rng) * rng.randint(1, 3) for _ in range(rng.randint(1, 3)))
     outcomes = []
@@ -121,7 +123,9 @@ def test_content_started_is_set_by_the_same_pieces(seed: int) -> None:
 
 
 def test_a_publish_that_begins_like_the_one_before_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes before its body say everything. Another limit makes them be checked again."""
+    """A publish whose bytes before the body are those of the one before it is not decoded again. Another limit makes
+    the bytes be checked again.
+    """
     checked = []
     monkeypatch.setattr("warren.amqp.parser.frame_meanings.check_publish", checked.append)
     reader = FrameReader(FRAME)
@@ -141,19 +145,21 @@ def test_a_publish_that_begins_like_the_one_before_is_not_decoded_again(monkeypa
 
 
 def test_the_content_is_the_buffer_itself() -> None:
-    """What is received in place is not copied again."""
+    """The content is the buffer itself, so what is received in place is not copied again."""
     content = LargeContent(1, header(3000), 1000, 3000)
     content.add(b"".join(frame(FRAME_BODY, 1, bytes([number]) * 1000) for number in range(3)))
     assert content.check() and not content.remaining
     address = ctypes.addressof(ctypes.c_char.from_buffer(content._view))
-    gc.collect()  # ctypes keeps the view until then
+    gc.collect()  # until then ctypes keeps the view
     taken = content.take()
     assert type(taken) is bytes and len(taken) == content.size
     assert address == ctypes.cast(taken, ctypes.c_void_p).value
 
 
 def test_a_body_of_any_size_is_received_in_place_from_the_start() -> None:
-    """What had been gathered elsewhere would be copied in one turn, which would grow with the body."""
+    """A body of any size is received in place from the start: otherwise what had been gathered elsewhere would be
+    copied in one turn, which would grow with the body.
+    """
     reader = FrameReader(131072)
     size = 50 << 20
     first = frame(FRAME_BODY, 1, bytes(131072 - 8))
@@ -165,7 +171,9 @@ def test_a_body_of_any_size_is_received_in_place_from_the_start() -> None:
 def test_a_body_that_has_nearly_arrived_is_received_in_place_only_if_it_is_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A read of its own for the rest would cost more than copying a small body."""
+    """A body that has nearly arrived is received in place only if it is large: a read of its own for the rest costs
+    more than copying a small body.
+    """
     monkeypatch.setattr(large_content, "REST_MIN", REST_MIN)
     for size, missing, is_in_place in ((20_000, 300, False), (20_000, 17_000, True), (100_000, 300, True)):
         reader = FrameReader(131072)
@@ -180,7 +188,9 @@ def test_a_body_that_has_nearly_arrived_is_received_in_place_only_if_it_is_large
 
 
 def test_frames_that_alternate_with_those_of_another_channel_are_copied_once() -> None:
-    """A content whose frames are not as announced is gathered frame by frame from then on."""
+    """A content whose frames alternate with those of another channel, and so are not as announced, is gathered frame by
+    frame from then on, and copied once.
+    """
     reader = FrameReader(FRAME)
     events: list[Event] = []
     reader.feed(method_frame(1, BasicPublish(routing_key="q")) + header(4000))
@@ -195,7 +205,7 @@ def test_frames_that_alternate_with_those_of_another_channel_are_copied_once() -
 
 
 def test_a_closing_connection_drops_the_content() -> None:
-    """AB-6: a connection that closes skips the rest of the content, and finds the close behind it."""
+    """A connection that closes skips the rest of a large content, and finds the close behind it (AB-6)."""
     reader = FrameReader(FRAME)
     data = method_frame(1, BasicPublish(routing_key="q")) + header(2000) + frame(FRAME_BODY, 1, bytes(1000))
     reader.feed(data[:-10])

@@ -54,7 +54,7 @@ def test_bits_beyond_the_last_one_are_ignored() -> None:
 
 
 def test_methods_can_be_pickled() -> None:
-    """Processes send methods to each other."""
+    """Methods can be pickled, because processes send them to each other."""
     method = m.BasicConsume(queue="q", arguments=table_from({"x-priority": 5}))
     assert pickle.loads(pickle.dumps(method)) == method
 
@@ -71,54 +71,56 @@ def fault(payload: bytes) -> tuple[int, str, int, int]:
 
 
 def test_arguments_cut_off() -> None:
-    """AB-38: 501 `cannot decode …` with the ids of the method. The text is that of RabbitMQ 3.10.8."""
+    """A method whose arguments are cut off is a 501 `cannot decode …` with the ids of the method and the text of
+    RabbitMQ 3.10.8 (AB-38).
+    """
     payload = m.BasicConsume(queue="q").encode()[:-2]
     assert fault(payload) == (501, "FRAME_ERROR - cannot decode <<0,0,1,113,0,0,0,0>>", 60, 20)
 
 
 def test_bytes_after_the_last_argument() -> None:
-    """AB-38: 501 `cannot decode …` too."""
+    """Bytes after the last argument are a 501 `cannot decode …` too (AB-38)."""
     payload = m.BasicConsume(queue="q").encode() + b"zz"
     assert fault(payload) == (501, "FRAME_ERROR - cannot decode <<0,0,1,113,0,0,0,0,0,0,122,122>>", 60, 20)
 
 
 def test_a_name_that_is_not_utf8() -> None:
-    """AB-38: 501 for a method without content; the error has no ids."""
+    """A name that is not UTF-8 in a method without content is a 501 without ids (AB-38)."""
     assert fault(m.BasicGet(queue="\udcff").encode()) == (501, "FRAME_ERROR - Malformed UTF-8 in shortstr", 0, 0)
 
 
 def test_not_utf8_and_undecodable() -> None:
-    """AB-38: fields that do not fit are reported before names that are not UTF-8."""
+    """Of a method with both faults, fields that do not fit are reported before names that are not UTF-8 (AB-38)."""
     payload = m.BasicGet(queue="\udcff").encode() + b"x"
     assert fault(payload) == (501, "FRAME_ERROR - cannot decode <<0,0,1,255,0,120>>", 60, 70)
 
 
 def test_methods_with_content_are_not_checked_for_utf8() -> None:
-    """AB-38: a routing key may be any bytes and keeps them."""
+    """Names in methods with content are not checked: a routing key may be any bytes, and keeps them (AB-38)."""
     payload = m.BasicPublish(routing_key="\udcff").encode()
     assert decode_method(payload) == m.BasicPublish(routing_key="\udcff")
     assert payload[8:9] == b"\xff"
 
 
 def test_a_method_that_does_not_exist() -> None:
-    """AB-38: RabbitMQ only drops the connection; warren sends 503 first."""
+    """A method that does not exist gets 503 from warren, where RabbitMQ only drops the connection (AB-38)."""
     assert fault(b"\x00\x3c\x00\x63") == (503, "COMMAND_INVALID - unknown method (60, 99)", 60, 99)
 
 
 def test_an_unknown_letter_in_a_table() -> None:
-    """AB-38: RabbitMQ only drops the connection; warren sends 503 first."""
+    """An unknown letter in a table gets 503 from warren, where RabbitMQ only drops the connection (AB-38)."""
     payload = m.BasicConsume(queue="q").encode()[:-4] + b"\0\0\0\3\1aU"
     assert fault(payload) == (503, "COMMAND_INVALID - field table: unknown type letter 'U'", 60, 20)
 
 
 def test_a_table_that_is_cut_off() -> None:
-    """AB-38: 501 `cannot decode …`."""
+    """A table that is cut off is a 501 `cannot decode …` (AB-38)."""
     payload = m.BasicConsume(queue="q").encode()[:-4] + b"\0\0\0\3\1aS"
     assert fault(payload) == (501, "FRAME_ERROR - cannot decode <<0,0,1,113,0,0,0,0,0,3,1,97,83>>", 60, 20)
 
 
 def test_a_table_nested_too_deeply() -> None:
-    """The error is 502."""
+    """A table that is nested too deeply is a 502."""
     value = b"V"
     for _ in range(513):
         value = b"A" + len(value).to_bytes(4, "big") + value
@@ -163,7 +165,7 @@ def test_checking_a_publish_is_as_strict_as_decoding_it(arguments: bytes) -> Non
 
 
 def test_values_out_of_range_are_refused() -> None:
-    """Encoding raises FieldError."""
+    """Encoding a method with values out of range raises FieldError."""
     with pytest.raises(FieldError):
         m.BasicQos(prefetch_count=65536).encode()
     with pytest.raises(FieldError):
@@ -251,7 +253,7 @@ def test_pamqp_and_we_agree_on_methods(data: st.DataObject) -> None:
 @given(methods_of(BasicPublish))
 @steady
 def test_the_fields_of_a_publish_are_found_without_decoding_it(method: BasicPublish) -> None:
-    """The quick way and the decoder agree."""
+    """The quick search for the fields of a publish finds what the decoder finds."""
     payload = method.encode()
     check_publish(payload)
     assert publish_fields(payload) == (method.exchange, method.routing_key, method.mandatory, method.immediate)

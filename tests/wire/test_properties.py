@@ -79,7 +79,7 @@ def test_content_transcoding(original: Properties) -> None:
     ],
 )
 def test_properties_that_cannot_be_decoded_are_an_internal_error(props: bytes) -> None:
-    """AB-38: 541, and the reply text is only `INTERNAL_ERROR`."""
+    """Properties that cannot be decoded are a 541 with the text `INTERNAL_ERROR` alone (AB-38)."""
     with pytest.raises(AmqpError) as caught:
         decode_properties(props)
     assert caught.value.reply_text == "INTERNAL_ERROR"
@@ -100,7 +100,7 @@ def test_arbitrary_bytes_are_decoded_or_an_amqp_error(props: bytes) -> None:
     "wrong", [Properties(priority=256), Properties(timestamp=-1), Properties(app_id="x" * 256), Properties(priority=-1)]
 )
 def test_values_out_of_range_are_refused(wrong: Properties) -> None:
-    """Encoding raises FieldError."""
+    """Encoding properties with values out of range raises FieldError."""
     with pytest.raises(FieldError):
         encode_properties(wrong)
 

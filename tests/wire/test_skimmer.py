@@ -61,7 +61,9 @@ def test_they_agree_about_names_that_decide(values, headers):
 @thorough
 @given(properties, st.data())
 def test_they_agree_about_what_is_cut_off_or_spoiled(values, data):
-    """Whatever cannot be decoded gets a key of its own, so that the channel decodes it and refuses it."""
+    """Whatever cannot be decoded gets a key of its own from the skimmer, so that the channel decodes it and
+    refuses it.
+    """
     props = bytearray(encode_properties(values))
     at = data.draw(st.integers(0, len(props) - 1))
     if data.draw(st.booleans()):
@@ -112,7 +114,7 @@ def test_what_decides_changes_the_key(other):
 @pytest.mark.parametrize("letter", [b"F", b"A"])
 @pytest.mark.parametrize("levels", [1, MAX_DEPTH, MAX_DEPTH + 1, 9_000])
 def test_they_agree_about_nesting(letter, levels):
-    """Deeper than the limit the key is special: the channel refuses the message."""
+    """A table nested more deeply than the limit gets a special key, and the channel refuses the message."""
     value = b"V"
     for _ in range(levels):
         entries = b"\x01n" + value if letter == b"F" else value
@@ -130,7 +132,9 @@ def test_headers_are_reported_for_headers_exchanges():
 
 @pytest.mark.parametrize("text", ["60000", "1", "-1", "never", ""])
 def test_an_expiration_is_returned_beside_the_key(text):
-    """Other expirations than 0 do not change the key, not even invalid ones: the channel refuses these."""
+    """An expiration other than 0 is returned beside the key and does not change it, not even an invalid one, which the
+    channel refuses.
+    """
     key, expiration = fate(encode_properties(Properties(expiration=text, delivery_mode=2)))
     assert expiration == text.encode()
     assert key.replace(b"z", b"") == fate(encode_properties(Properties(delivery_mode=2)))[0]
@@ -138,5 +142,7 @@ def test_an_expiration_is_returned_beside_the_key(text):
 
 @pytest.mark.parametrize("text", ["0", "000", "+0", "-0"])
 def test_an_expiration_of_zero_decides(text):
-    """AB-96: such a message may be dropped at once where others are kept."""
+    """An expiration of 0 changes the key, because such a message may be dropped at once where others are
+    kept (AB-96).
+    """
     assert fate(encode_properties(Properties(expiration=text))) == (b"z", text.encode())

@@ -25,7 +25,7 @@ ACCEPTED: dict[str, set[str]] = {
 
 @pytest.mark.parametrize("state", ACCEPTED)
 def test_channel_0_accepts_the_methods_of_the_table(state: str) -> None:
-    """AB-5: any other method is refused with 504."""
+    """Channel 0 accepts in each state the methods of the table, and any other is refused with 504 (AB-5)."""
     for method in ALL:
         if method.NAME in ACCEPTED[state]:
             connection_state.check_method(state, method)
@@ -38,7 +38,9 @@ def test_channel_0_accepts_the_methods_of_the_table(state: str) -> None:
 
 
 def test_every_state_has_a_report_and_all_but_the_last_two_accepted_methods() -> None:
-    """Closing and closed connections are the work of `actors/connection/closing.py`."""
+    """Every state has its report of errors, and all but the last two have their accepted methods: closing and closed
+    connections are the work of `actors/connection/closing.py`.
+    """
     assert list(connection_state.ACCEPTED) == list(ACCEPTED)
     assert list(connection_state.REPORT) == [*ACCEPTED, "closing", "closed"]
 
@@ -61,12 +63,12 @@ def test_every_state_has_a_report_and_all_but_the_last_two_accepted_methods() ->
     ],
 )
 def test_how_an_error_is_reported(state: str, code: int, capabilities: set[str], report: str) -> None:
-    """AB-38 first table, AB-17."""
+    """How an error is reported depends on state, code and capabilities, as in the first table of AB-38 (AB-17)."""
     assert connection_state.choose_report(state, AmqpError(code), frozenset(capabilities)) == report
 
 
 def test_the_flags_of_an_error_override_the_report_of_the_state() -> None:
-    """AB-18: `slow_drop` and `drop` hold in every state but closed."""
+    """The flags `slow_drop` and `drop` of an error override the report of every state but closed (AB-18)."""
     assert connection_state.choose_report("opening", AmqpError(503, slow_drop=True)) == "slow_drop"
     assert connection_state.choose_report("running", AmqpError(503, drop=True)) == "drop"
     assert connection_state.choose_report("closed", AmqpError(503, drop=True)) == "log_only"
@@ -96,12 +98,14 @@ FROM_BROKERS_ONLY = [
 
 @pytest.mark.parametrize("method", FROM_BROKERS_ONLY, ids=lambda method: method.NAME)
 def test_methods_that_only_brokers_send_are_refused(method: Method) -> None:
-    """AB-58: 503, as RabbitMQ 3.10.8 answers each of them (except basic.credit, which is internal there)."""
+    """A method that only brokers send is refused with 503, as RabbitMQ 3.10.8 answers each of them (except
+    basic.credit, which is internal there) (AB-58).
+    """
     assert refusal("running", method) == "COMMAND_INVALID - unimplemented method"
 
 
 def test_a_running_channel_accepts_all_other_methods() -> None:
-    """amqp-broker section 6: the methods that clients send."""
+    """A running channel accepts all other methods that clients send (amqp-broker section 6)."""
     names = {type(method).__name__ for method in FROM_BROKERS_ONLY} | {"ChannelOpen"}
     for method in ALL:
         if type(method).__name__ not in names:

@@ -44,7 +44,7 @@ def a_reader(credit: int | None = 1000, fast: bool = True, frame_max: int = 4096
 
 
 def test_publishes_with_the_same_method_and_properties_are_one_run() -> None:
-    """Their bodies may differ."""
+    """Publishes that have the same method and properties are one run, although their bodies differ."""
     bodies = [b"a", b"bb", b"cc", b"", b"dddd"] + [b"e" * 10] * 100
     reader = a_reader()
     reader.feed(b"".join(map(publish, bodies)))
@@ -74,7 +74,9 @@ def test_messages_with_other_routing_keys_share_a_run() -> None:
 
 
 def test_messages_with_ids_of_their_own_share_a_run() -> None:
-    """What is only carried ends no run, before and after a pattern is made of the headers."""
+    """Messages that differ in properties which decide nothing, such as ids, share a run, both before and after the
+    reader has made a pattern of their headers.
+    """
     reader = a_reader()
     octets = [
         publish(b"x" * (n % 7), props=encode_properties(Properties(message_id=f"{n:08}", delivery_mode=2)))
@@ -87,7 +89,9 @@ def test_messages_with_ids_of_their_own_share_a_run() -> None:
 @both_paths
 @pytest.mark.parametrize("before_a_pattern", [1, 1000])
 def test_messages_with_other_expirations_share_a_run(fast: bool, before_a_pattern: int) -> None:
-    """The run has one expiration for each message, None for those without; an expiration of 0 ends it (AB-96)."""
+    """Messages with different expirations share a run, which has one expiration for each message, None for those
+    without. An expiration of 0 ends the run (AB-96).
+    """
     texts = [b"100", b"100", b"250", None, b"7", b"999", b"000", b"0", b"100", None, b"-1", b"none"]
     octets = [
         publish(b"x" * 5, props=encode_properties(Properties(expiration=text and text.decode(), delivery_mode=2)))
@@ -107,7 +111,9 @@ def test_messages_with_other_expirations_share_a_run(fast: bool, before_a_patter
 
 @pytest.mark.parametrize("props", [b"\0\0", b"\x10\0\1"], ids=["of another length", "of the same length"])
 def test_a_fate_that_comes_back_begins_a_run_of_its_own(props: bytes) -> None:
-    """A run has one fate, also when the message after it is like those before it."""
+    """A message with another fate begins a run, and so does the next one whose fate is that of the messages
+    before it.
+    """
     reader = a_reader()
     reader.feed(publish(b"x") * 4 + publish(b"x", props=props) + publish(b"x") * 4)
     assert [(event[3], len(event[4])) for event in events_of(reader)] == [(KEY, 4), (fate(props)[0], 1), (KEY, 4)]
@@ -133,14 +139,16 @@ def test_a_lower_limit_also_holds_for_repeated_messages(fast: bool) -> None:
 
 
 def test_any_other_frame_ends_a_run() -> None:
-    """Events are returned in wire order."""
+    """Any other frame ends a run, so that events are returned in the order of the frames."""
     reader = a_reader()
     reader.feed(publish(b"x") * 2 + heartbeat() + publish(b"x") + method_frame(1, BasicAck(1)) * 2 + publish(b"x"))
     assert [event[0] for event in events_of(reader)] == [RUN, HEARTBEAT, RUN, ACKS, RUN]
 
 
 def test_consecutive_acks_of_a_channel_are_one_event() -> None:
-    """An ack on another channel begins a new event; basic.nack is a METHOD event."""
+    """Consecutive acks of one channel are one event. An ack on another channel begins a new one, and basic.nack is a
+    METHOD event.
+    """
     reader = a_reader()
     data = [method_frame(1, BasicAck(tag, tag % 2 == 0)) for tag in (1, 2, 3)]
     reader.feed(b"".join(data) + method_frame(2, BasicAck(9)) + method_frame(2, BasicNack(9)))
@@ -153,7 +161,9 @@ def test_consecutive_acks_of_a_channel_are_one_event() -> None:
 
 @pytest.mark.parametrize("credit", [None, 0, -5, 1, 2, 7, 33, 64, 1000])
 def test_a_run_is_cut_at_the_credit_of_its_channel(credit: int | None) -> None:
-    """A missing entry and an entry of 0 or less count as 1."""
+    """A run has at most as many messages as its channel has credit, and one message if the channel has no entry or one
+    of 0 or less.
+    """
     reader = a_reader(credit)
     reader.feed(publish(b"x" * 20) * 100)
     limit = max(1, credit or 1)
@@ -164,7 +174,9 @@ def test_a_run_is_cut_at_the_credit_of_its_channel(credit: int | None) -> None:
 
 
 def test_credit_may_change_between_calls() -> None:
-    """The caller counts the credit down; the reader reads it at each call."""
+    """The credit of a channel may change between calls: the caller counts it down, and the reader reads it at each
+    call.
+    """
     reader = a_reader(None)
     reader.feed(publish(b"x") * 10)
     counts = []
@@ -177,7 +189,7 @@ def test_credit_may_change_between_calls() -> None:
 
 
 def test_a_content_fed_in_two_pieces_is_in_one_run_with_those_after_it() -> None:
-    """The run continues after the cut and stays within its credit."""
+    """A content that arrived in two pieces is in one run with those after it, as far as the credit reaches."""
     for credit, expected in ((1000, [2, 4]), (3, [2, 3, 1]), (1, [1, 1, 1, 1, 1, 1])):
         reader = a_reader(credit)
         one = publish(b"x" * 50)
@@ -189,7 +201,9 @@ def test_a_content_fed_in_two_pieces_is_in_one_run_with_those_after_it() -> None
 
 
 def test_a_large_piece_of_input_is_not_copied_to_the_part_of_a_message_before_it() -> None:
-    """Only the rest of that message is, and one run has it and the messages of the piece."""
+    """If a large piece of input follows a part of a message, only the rest of that message is copied, and it is still
+    in one run with the messages of the piece.
+    """
     reader = a_reader()
     one = publish(b"x" * 1000)
     reader.feed(one + one[:60])
@@ -202,7 +216,9 @@ def test_a_large_piece_of_input_is_not_copied_to_the_part_of_a_message_before_it
 
 @both_paths
 def test_frames_of_other_channels_may_come_between_those_of_a_content(fast: bool) -> None:
-    """AB-45: the reader assembles one content per channel, and returns its event when it is complete."""
+    """Frames of other channels may come between those of a content: the reader assembles one content for each channel,
+    and returns its event when it is complete (AB-45).
+    """
     reader = a_reader(fast=fast)
     first = [method_frame(1, BasicPublish(routing_key="q")), *_frames(1, b"abcdef", 3)]
     second = [method_frame(2, BasicPublish(routing_key="q")), *_frames(2, b"uvwxyz", 2)]
@@ -223,7 +239,7 @@ def _frames(channel: int, body: bytes, step: int) -> list[bytes]:
 
 @both_paths
 def test_empty_body_frames_are_accepted_and_not_kept(fast: bool) -> None:
-    """AB-40: they may come before the body is complete."""
+    """Empty body frames are accepted before the body is complete, and are not kept (AB-40)."""
     reader = a_reader(fast=fast)
     empty = frame(3, 1, b"")
     data = publish(b"abc")
@@ -235,7 +251,9 @@ def test_empty_body_frames_are_accepted_and_not_kept(fast: bool) -> None:
 
 @both_paths
 def test_a_method_that_only_brokers_send_is_an_event_when_its_content_is_complete(fast: bool) -> None:
-    """AB-58: the channel refuses the method; the reader must skip its content."""
+    """A method with content that only brokers send is an event once its content is complete: the channel refuses it,
+    and the reader must skip the content (AB-58).
+    """
     reader = a_reader(fast=fast)
     reader.feed(method_frame(1, BasicDeliver("t")) + build_content(1, PROPS, b"x" * 5000, 4096))
     reader.feed(method_frame(1, QueueDeclare()))
@@ -244,7 +262,9 @@ def test_a_method_that_only_brokers_send_is_an_event_when_its_content_is_complet
 
 @both_paths
 def test_a_content_method_on_channel_0_is_not_followed_by_a_content(fast: bool) -> None:
-    """AB-5: the connection refuses it like any other method."""
+    """A content method on channel 0 is not followed by a content: the connection refuses it like any other method
+    (AB-5).
+    """
     reader = a_reader(fast=fast)
     reader.feed(method_frame(0, BasicPublish()) + method_frame(0, BasicAck(1)))
     assert events_of(reader) == [(METHOD, 0, BasicPublish()), (METHOD, 0, BasicAck(1))]
@@ -252,7 +272,9 @@ def test_a_content_method_on_channel_0_is_not_followed_by_a_content(fast: bool) 
 
 @both_paths
 def test_content_started_is_set_by_header_and_body_frames(fast: bool) -> None:
-    """AB-33: the header of a publish blocks a connection during an alarm; its method frame does not."""
+    """`content_started` is set by header and body frames: during an alarm the header of a publish blocks a connection,
+    and its method frame does not (AB-33).
+    """
     reader = a_reader(fast=fast)
     data = publish(b"abc")
     method = method_frame(1, BasicPublish(routing_key="q"))
@@ -274,7 +296,9 @@ def test_content_started_is_set_by_header_and_body_frames(fast: bool) -> None:
 
 @both_paths
 def test_an_oversized_body_is_reported_at_its_header_and_not_kept(fast: bool) -> None:
-    """AB-105: the channel refuses the message; later messages are read as usual."""
+    """A body that is too large is reported at its header and not kept: the channel refuses the message, and later
+    messages are read as usual (AB-105).
+    """
     reader = a_reader(fast=fast)
     reader.max_body_size = 1000
     reader.feed(publish(b"x" * 1000) * 2)
@@ -292,7 +316,7 @@ def test_an_oversized_body_is_reported_at_its_header_and_not_kept(fast: bool) ->
 
 @both_paths
 def test_a_header_may_declare_any_size(fast: bool) -> None:
-    """No memory is reserved for a body before it arrives."""
+    """A header may declare a body of any size, because no memory is reserved before the body arrives."""
     reader = a_reader(fast=fast)
     reader.max_body_size = 1 << 64
     header = (1 << 64) - 1
@@ -303,7 +327,7 @@ def test_a_header_may_declare_any_size(fast: bool) -> None:
 
 
 def test_the_number_of_remembered_method_frames_is_bounded() -> None:
-    """A client that varies its routing key cannot make the reader keep more than 256 method frames."""
+    """The reader remembers 256 method frames at most, even of a client that varies its routing key."""
     reader = a_reader()
     for number in range(3000):
         reader.feed(publish(b"x", key=f"key.{number}"))
@@ -314,7 +338,9 @@ def test_the_number_of_remembered_method_frames_is_bounded() -> None:
 
 @pytest.mark.parametrize("piece", [1460, 65536])
 def test_a_large_body_costs_time_in_proportion_to_its_size(piece: int) -> None:
-    """The reader does not join the input again for each piece."""
+    """Reading a large body takes time in proportion to its size: the reader does not join the input again for each
+    piece.
+    """
     data = publish(b"x" * (16 << 20), frame_max=131072)
     reader = a_reader(frame_max=131072)
     started = time.process_time()
@@ -328,7 +354,9 @@ def test_a_large_body_costs_time_in_proportion_to_its_size(piece: int) -> None:
 
 
 def test_a_frame_that_comes_byte_by_byte_is_joined_in_time_proportional_to_its_size() -> None:
-    """A method frame may be as long as a frame of a body, and is not received in place."""
+    """Joining a frame that comes byte by byte takes time in proportion to its size. A method frame may be as long as a
+    body frame, and is not received in place.
+    """
     data = frame(FRAME_METHOD, 1, QueueDeclare(queue="q").encode() + bytes(400_000))
     reader = a_reader(frame_max=0)
     for start in range(len(data) - 1):
@@ -343,7 +371,7 @@ def test_a_frame_that_comes_byte_by_byte_is_joined_in_time_proportional_to_its_s
 
 
 def test_a_large_frame_in_small_pieces_is_joined_once() -> None:
-    """The reader joins the pieces of an incomplete frame only when it is complete."""
+    """The pieces of a large frame are joined once, when it is complete."""
     data = publish(b"x" * 100_000, frame_max=0)
     reader = a_reader(frame_max=0)
     events = []

@@ -65,8 +65,8 @@ def test_fast_and_slow_agree_while_limits_change(seed: int) -> None:
 @given(st.integers(0, 1 << 32))
 @settings(steady, max_examples=75)
 def test_a_byte_that_differs_among_messages_that_are_alike(seed: int) -> None:
-    """Messages of one size whose ids differ are compared many at a time. Whatever byte of one of them is another, both
-    paths return the same events and find the same fault.
+    """If any byte of one message differs from messages that are otherwise alike, both paths return the same events and
+    find the same fault. Messages of one size whose ids differ are compared many at a time.
     """
     rng = Random(seed)
     messages = []
@@ -93,8 +93,8 @@ def test_a_byte_that_differs_among_messages_that_are_alike(seed: int) -> None:
 
 @pytest.mark.parametrize(("keys", "is_compared"), [(1, True), (2, False), (20, False)])
 def test_messages_are_compared_many_at_a_time_only_with_their_like(monkeypatch, keys: int, is_compared: bool) -> None:
-    """Where routing keys alternate and each has a size of its own, the message behind one is never like it, so nothing
-    is compared: it would cost more than the match.
+    """Messages are compared many at a time only with their like. Where routing keys alternate and have different sizes,
+    the message behind one is never like it, so nothing is compared: that would cost more than it saves.
     """
     rng = Random(1)
     compared = []

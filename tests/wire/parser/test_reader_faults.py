@@ -208,7 +208,7 @@ def read(reader: FrameReader) -> AmqpError:
 @pytest.mark.parametrize("before", [b"", GOOD * 3 + heartbeat()], ids=["first", "after others"])
 @pytest.mark.parametrize(("data", "code", "text", "ids"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
 def test_fault(data: bytes, code: int, text: str, ids: tuple[int, int], before: bytes, fast: bool) -> None:
-    """AB-38: each fault has its code, text and ids, and the frames after it can be read."""
+    """Each fault has its reply code, text and method ids, and the frames after it can be read (AB-38)."""
     reader = FrameReader(fast=fast)
     reader.feed(before + data)
     error = read(reader)
@@ -223,7 +223,7 @@ def test_fault(data: bytes, code: int, text: str, ids: tuple[int, int], before: 
 @pytest.mark.parametrize("before", [b"", GOOD * 3], ids=["first", "after others"])
 @pytest.mark.parametrize(("data", "text"), [pytest.param(*f[1:], id=f[0]) for f in FATAL])
 def test_fatal_fault(data: bytes, text: str, before: bytes, fast: bool) -> None:
-    """AB-38: the frame boundaries are lost, so nothing more is read or kept."""
+    """After a fault that loses the boundaries of frames nothing more is read or kept (AB-38)."""
     reader = FrameReader(fast=fast)
     reader.feed(before + data)
     error = read(reader)
@@ -236,7 +236,7 @@ def test_fatal_fault(data: bytes, text: str, before: bytes, fast: bool) -> None:
 
 @both_paths
 def test_a_too_large_frame_is_refused_before_its_payload_arrives(fast: bool) -> None:
-    """AB-38: the frame head has the length."""
+    """A frame that is too large is refused before its payload arrives, because its head has the length (AB-38)."""
     reader = FrameReader(131072, fast=fast)
     reader.feed(struct.pack(">BHI", 3, 1, 131073))
     assert read(reader).reply_text.endswith("{frame_too_large,131073,131064}")
@@ -245,7 +245,9 @@ def test_a_too_large_frame_is_refused_before_its_payload_arrives(fast: bool) -> 
 @both_paths
 @pytest.mark.parametrize("frame_max", [4096, 131072])
 def test_a_payload_of_frame_max_bytes_is_accepted(frame_max: int, fast: bool) -> None:
-    """AB-39: this is eight bytes more than the text of 0-9-1 allows."""
+    """A payload of frame_max bytes is accepted, which makes the frame eight bytes longer than the text of 0-9-1 allows
+    (AB-39).
+    """
     reader = FrameReader(frame_max, fast=fast)
     reader.feed((PUBLISH + header(size=frame_max) + body(b"x" * frame_max)) * 2)
     for _ in range(2):
@@ -257,7 +259,7 @@ def test_a_payload_of_frame_max_bytes_is_accepted(frame_max: int, fast: bool) ->
 
 @both_paths
 def test_every_event_before_a_fault_is_returned(fast: bool) -> None:
-    """Events and faults are returned in wire order."""
+    """Every event before a fault is returned, in the order of the frames."""
     reader = FrameReader(fast=fast)
     reader.feed(GOOD + method_frame(1, BasicAck(1)) + heartbeat() + PUBLISH + PUBLISH)
     kinds = []
@@ -269,7 +271,9 @@ def test_every_event_before_a_fault_is_returned(fast: bool) -> None:
 
 @both_paths
 def test_a_publish_on_channel_0_is_refused(fast: bool) -> None:
-    """AB-38: its method is a METHOD event, which the connection refuses; its header frame is a fault."""
+    """A publish on channel 0 is refused: its method is a METHOD event, which the connection refuses, and its header
+    frame is a fault (AB-38).
+    """
     reader = FrameReader(fast=fast)
     reader.feed(method_frame(0, BasicPublish()) + header(channel=0) + body(channel=0))
     assert reader.next() == (METHOD, 0, BasicPublish())
@@ -278,7 +282,9 @@ def test_a_publish_on_channel_0_is_refused(fast: bool) -> None:
 
 @both_paths
 def test_frames_of_channels_are_refused_before_the_connection_is_open(fast: bool) -> None:
-    """AB-6: before `running` any frame on a channel is UNEXPECTED_FRAME, even one of an unknown type."""
+    """Before the connection is open, any frame on a channel is an UNEXPECTED_FRAME, even one of an unknown
+    type (AB-6).
+    """
     for data in (GOOD, frame(4, 1, b"x"), method_frame(1, BasicQos()), method_frame(1, BasicAck(1))):
         reader = FrameReader(fast=fast)
         reader.phase = HANDSHAKE
@@ -290,7 +296,7 @@ def test_frames_of_channels_are_refused_before_the_connection_is_open(fast: bool
 
 @both_paths
 def test_a_closing_connection_reads_channel_0_methods_only(fast: bool) -> None:
-    """AB-6, AB-29: all other frames are ignored."""
+    """A closing connection reads only methods of channel 0 and ignores all other frames (AB-6, AB-29)."""
     reader = FrameReader(fast=fast)
     reader.phase = CLOSING
     reader.feed(GOOD + body() + frame(4, 1, b"x") + frame(4, 0, b"") + body(channel=0) + heartbeat())

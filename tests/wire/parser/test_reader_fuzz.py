@@ -51,7 +51,9 @@ def mangle(rng: Random, valid: bytes, other: bytes) -> bytes:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.timeout(60 + CONVERSATIONS // 500)
 def test_mangled_conversations_are_events_or_an_amqp_error(part: int, first_seed: int) -> None:
-    """AB-38: no other exception, no endless loop, no more memory than the input, and fast and slow agree."""
+    """Mangled conversations give events or an AmqpError: no other exception, no endless loop, and no more memory than
+    the input takes; both paths agree (AB-38).
+    """
     rng = Random(first_seed + part)
     pool = [conversation(rng, rng.randint(1, 9))[0][:1000] for _ in range(100)]
     for number in range(CONVERSATIONS // PARTS):
