@@ -210,7 +210,7 @@ def test_many_connections_come_and_go(client, broker, turns):
 
 
 def test_a_management_process_reads_many_queues_and_users(client, broker, turns):
-    """The management process first gets a row for each queue and user, and then what was counted since."""
+    """The management process gets a row for each queue and user, then what was counted since (CM-252, CM-335)."""
     for number in range(400):
         broker.add_user(f"u{number}", "p")
     channel = client.channel()
