@@ -26,7 +26,8 @@ BURST, PAUSE = 20, 0.05
 
 def test_mirrored_queues_keep_their_promises(tmp_path, command):
     """After each fault no confirmed message is lost and no promise broken, except that acked messages may come again
-    after a failover.
+    after a failover. `await_online_synchronized_mirror` succeeds while each queue has a replica in sync besides its
+    master, and times out with exit code 70 if one has none (CM-47).
 
     On a failure `tmp_path` keeps the account, and the log and the data of each node.
     """
