@@ -173,6 +173,46 @@ def test_limits_of_connections_queues_and_channels(own_broker):
     connect(broker).close()
 
 
+def test_each_virtual_host_counts_its_own_connections(own_broker):
+    """single_node_single_vhost_limit and single_node_multiple_vhosts_limit: a place is free again when a connection has
+    ended, and a limit can be raised (AB-172, AB-174).
+    """
+    broker = own_broker()
+    broker.create_vhost("v")
+    broker.set_permissions("guest", vhost="v")
+    broker.set_vhost_limits({"max-connections": 1}, vhost="v")
+    first = connect(broker, vhost="v")
+    with pytest.raises(AMQPConnectionError, match=r"connection limit \(1\) is reached"):
+        connect(broker, vhost="v")
+    others = [connect(broker) for _ in range(2)]
+    broker.set_vhost_limits({"max-connections": 2}, vhost="v")
+    second = connect(broker, vhost="v")
+    broker.set_vhost_limits({"max-connections": 1}, vhost="v")
+    for connection in (first, second, *others):
+        connection.close()
+    eventually(lambda: not broker.connections())
+    connect(broker, vhost="v").close()
+
+
+def test_queues_that_end_make_room_for_others(own_broker):
+    """most_basic_single_node_queue_count, single_node_single_vhost_limit_with_queue_ttl and
+    single_node_multiple_vhosts_queue_count: queues of all kinds count, in their own virtual host (AB-173).
+    """
+    broker = own_broker()
+    broker.create_vhost("v")
+    broker.set_vhost_limits({"max-queues": 2})
+    client = connect(broker)
+    client.channel().queue_declare("", exclusive=True)
+    broker.declare_queue("durable", durable=True)
+    broker.declare_queue("elsewhere", vhost="v")
+    with pytest.raises(BrokerError, match=r"queue limit in vhost '/' \(2\) is reached"):
+        broker.declare_queue("third")
+    client.close()
+    broker.declare_queue("short", arguments={"x-expires": 1})
+    eventually(lambda: [queue.name for queue in broker.queues()] == ["durable"])
+    broker.declare_queue("third")
+
+
 # -- policies ---
 
 
