@@ -21,7 +21,8 @@ def bad(reason):
 
 @pytest.fixture
 def queue(api):
-    assert api("PUT", "/api/queues/%2F/written", {"arguments": {"x-max-length": 1, "x-overflow": "reject-publish"}})[0]
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    assert api("PUT", "/api/queues/%2F/written", {"arguments": arguments})[0] == 201
     yield "written"
     api("DELETE", "/api/queues/%2F/written")
 
