@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 #: The stages from the client to the disk, and alarms. A connection can be blocked by its channels, a channel by its
-#: queues, and a queue by a link or by the disk; nothing blocks the other stages.
-STAGES = ("client", "connection", "channel", "queue", "link", "message store", "alarm")
+#: queues, and a queue by a link, by its mirrors or by the disk; nothing blocks the other stages.
+STAGES = ("client", "connection", "channel", "queue", "link", "mirrors", "message store", "alarm")
 #: A cause counts as the bottleneck of a window only if it held a connection back for at least this share of it.
 LEAST_SHARE = 0.05
 #: Seconds by which samples of one node may be later than those of another.

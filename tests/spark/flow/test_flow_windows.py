@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow.dataset
 import pytest
 
+from warren.actors.node.operations.observing.bottlenecks import ADVICE
 from warren.spark.errors import SparkSourceError
 from warren.spark.jobs.flow_report import flow_page
 from warren.spark.jobs.flow_table import FlowTable, read_consumed, read_flow
@@ -77,6 +78,11 @@ def test_a_window_has_a_row_for_each_stage():
     assert {(row.published, row.delivered, row.end - row.start) for row in rows.values()} == {
         (100.0, 50.0, timedelta(seconds=10))
     }
+
+
+def test_there_is_a_row_for_each_verdict_of_the_broker():
+    """A verdict without a row would be lost, as that of slow mirrors once was (SP-99)."""
+    assert {"alarm" if stage == "resource alarm" else stage for stage in ADVICE} <= set(STAGES)
 
 
 @pytest.mark.parametrize(("shares", "is_named"), [(0.4, False), (0.6, True)])
