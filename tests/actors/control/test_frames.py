@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from warren.actors.control.frames import STEP, FrameError, frame, pack, unpack, unpack_in_steps
+from warren.actors.control.frames import STEP, ControlFrameError, frame, pack, unpack, unpack_in_steps
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -33,8 +33,8 @@ def in_steps(body):
 def outcome(function, body):
     try:
         return function(body)
-    except FrameError:
-        return FrameError
+    except ControlFrameError:
+        return ControlFrameError
 
 
 @given(messages)
@@ -57,7 +57,7 @@ def test_both_ways_refuse_the_same_bytes(data):
 
 @pytest.mark.parametrize("body", [b"", b"\x80\x80", b"\x90", b"\x81\x01\x01", b"\xdf\xff\xff\xff\xff", b"\xc1"])
 def test_what_is_no_message_is_refused(body):
-    assert outcome(unpack, body) is outcome(lambda body: in_steps(body)[0], body) is FrameError
+    assert outcome(unpack, body) is outcome(lambda body: in_steps(body)[0], body) is ControlFrameError
 
 
 def test_definitions_are_unpacked_a_few_at_a_time():

@@ -305,16 +305,17 @@ def test_a_queue_that_starts_again_need_not_wait_for_a_pause(stage, disk):
 
 
 def test_a_new_process_takes_the_place_of_the_old_one(stage):
-    """A queue's new process gets the records that were appended before; later appends of the old process
-    are ignored.
-    """
+    """A queue's new process waits for the end of the old one, and gets all that the old one has appended."""
     one = Writer(stage, ONE)
     one.publish(2)
     one.synced()
     again = Writer(stage, ONE, opens=True)
-    assert again.replayed() == [0, 1]
     one.publish()
-    again.next = 2
+    stage.settle()
+    assert not again.question.is_answered
+    stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
+    assert again.replayed() == [0, 1, 2]
+    again.next = 3
     again.publish()
     again.synced()
     stage.quiet()
