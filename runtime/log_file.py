@@ -58,7 +58,7 @@ class LogFile(logging.FileHandler):
         super().emit(record)
 
     def _begin(self) -> None:
-        """Note the size of the file that was opened, and the period of its last line."""
+        """Note the period of the last line of the file that was opened."""
         assert self.stream is not None
         status = os.fstat(self.stream.fileno())
         self._current = self._stamp(status.st_mtime if status.st_size else time.time())
