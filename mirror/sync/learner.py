@@ -334,7 +334,8 @@ class Learner:
         assert group is not None and replica.member is not None
         log.info("%s: clients publish faster than this replica copies; the master slows them down", self._phrase)
         address = replica.context.peers.replica(replica.row.queue_id, group.master)
-        with suppress(AmqpError, ProcessDown, UnknownMessage):  # UnknownMessage: the other node has an older version
+        # A master of an older version answers UnknownMessage: it cannot slow the clients down.
+        with suppress(AmqpError, ProcessDown, UnknownMessage):
             await replica.ask(address, to_queue.copy_lags(replica.member.generation))
 
     async def _get_chunk(self, source: Member) -> None:
