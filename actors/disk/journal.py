@@ -7,9 +7,7 @@ receives the records of the queues, commits them, and reports to each queue up t
 **Group commit.** A commit begins as soon as something was appended for which somebody waits, and no commit is running;
 what arrives meanwhile is for the next one (design section 3). So an idle journal syncs at once, and such a record waits
 for two syncs at most. Nobody waits for acknowledgements, nor for publishes whose bodies the message store holds back
-because consumers keep up. These records go with the next commit, or have one of their own after `UNAWAITED_SECONDS`:
-with bodies of 16 KiB and consumers that keep up, a commit for each batch cost a third of the processor time. A commit
-that fails is tried again. A sync that fails ends the process (`JournalBroken`) and with it the virtual host,
+because consumers XX A sync that fails ends the process (`JournalBroken`) and with it the virtual host,
 because it is then unknown which records are on the disk.
 
 `JournalQueues` has which queues there are, `DeadLettersInTransit` the dead letters in transit, and `FileFreeing`
@@ -54,6 +52,10 @@ if TYPE_CHECKING:
 UNAWAITED_SECONDS = 0.005
 UNAWAITED_BYTES = 1 << 20
 
+#: Sizes of segments are written after at most this many seconds. If the broker is killed before that, the next start
+#: notices a file that somebody shortened only if it is shorter than the size recorded before.
+SIZES_SECONDS = 0.04
+
 #: The payload of a timer. The others are those of `FileFreeing`.
 COMMIT = "commit"
 
@@ -96,7 +98,10 @@ class Journal(Process):
         self._is_committing = False
         #: Whether a process waits for a record that no batch has taken yet.
         self._is_awaited = False
-        self._has_commit_timer = False
+        #: Whether records wait that are not sizes of segments.
+        self._has_urgent = False
+        #: The timer of a commit that is put off, and after how many seconds it fires; None without one.
+        self._commit_timer: tuple[int, float] | None = None
         #: One position for each coroutine that waits for `_may_read`, in the order in which they wait: before it reads
         #: the files, these must be written up to there. They are read only while no commit runs.
         self._read_positions: deque[int] = deque()
@@ -210,6 +215,7 @@ class Journal(Process):
             return
         self._positions[queue] = position
         self._is_awaited = self._is_awaited or is_awaited
+        self._has_urgent = self._has_urgent or not all([part.has_sizes_only for part in gathered])
         files = self.files
         messages = self._waiting[queue].messages if queue in self._waiting else 0
         for part in gathered:
@@ -302,11 +308,9 @@ class Journal(Process):
             self._may_read.wake()
             return
         if self._may_put_off(self._files):
-            if not self._has_commit_timer:
-                self._has_commit_timer = True
-                self.start_timer(UNAWAITED_SECONDS, COMMIT)
+            self._put_off()
             return
-        self._is_awaited = False
+        self._is_awaited = self._has_urgent = False
         batch = self._files.take_batch()
         if batch is not None:
             self._is_committing = True
@@ -321,6 +325,16 @@ class Journal(Process):
         """Whether there are records to write, and nobody waits for any of them."""
         is_awaited = self._is_awaited or self._read_positions or self._closer is not None
         return not is_awaited and 0 < files.gathered_bytes < UNAWAITED_BYTES
+
+    def _put_off(self) -> None:
+        """Start the timer of the next commit, or one that fires earlier than the one that runs."""
+        seconds = UNAWAITED_SECONDS if self._has_urgent else SIZES_SECONDS
+        if self._commit_timer is not None:
+            timer, planned = self._commit_timer
+            if planned <= seconds:
+                return
+            self.cancel_timer(timer)
+        self._commit_timer = self.start_timer(seconds, COMMIT), seconds
 
     async def _commit(self, batch: Batch, appended: dict[int, Appended]) -> None:
         began = self.now()
@@ -357,7 +371,7 @@ class Journal(Process):
 
     def on_timer(self, payload: str) -> None:
         if payload == COMMIT:
-            self._has_commit_timer = False
+            self._commit_timer = None
             self._want_commit()
         elif payload == RETRY:
             self._freeing.retry()

@@ -43,6 +43,11 @@ class QueueRecords(NamedTuple):
     repeated: int = 0
     lives: Lives | None = None
 
+    @property
+    def has_sizes_only(self) -> bool:
+        """Whether these are nothing but the sizes of segments after one flush."""
+        return self.records == 1 and bool(self.sizes)
+
 
 class _Gathered:
     """The records of one queue number in the frame that is gathered; the attributes are those of `QueueRecords`."""

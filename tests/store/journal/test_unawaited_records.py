@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from warren.actors.contracts.queue import to_queue
-from warren.actors.disk.journal import Journal
+from warren.actors.disk.journal import SIZES_SECONDS, UNAWAITED_SECONDS, Journal
 from warren.store.bodies.sync_job import SyncJob
 from warren.store.data_dir.file_limits import FileLimits
+from warren.store.index.segment_jobs import FlushJob
 
 from ..sim_vhost import SimQueue, SimVhost, content
 
@@ -128,3 +129,44 @@ def test_many_bytes_of_acknowledgements_do_not_wait(vhost, queue, monkeypatch):
     while not vhost.waits(Journal):
         queue.ack([tags.pop()])
     assert 30 < len(tags) < 39
+
+
+@pytest.fixture
+def lazy_queue(vhost: SimVhost, queue: SimQueue, monkeypatch: pytest.MonkeyPatch) -> SimQueue:
+    """A lazy queue whose messages go to its segments and not to the journal, as those of large batches do."""
+    monkeypatch.setattr("warren.store.queue.variable.variable_queue.DIRECT_BYTES", 1)
+    queue.set_mode("lazy")
+    queue.publish([content(0, SMALL)])  # reserves numbers, for which the next messages need no record
+    vhost.write_all()
+    return queue
+
+
+def flush(vhost: SimVhost, queue: SimQueue, mark: int) -> None:
+    """Publish, and have a flush confirm the message. Then the queue records the size of its segment."""
+    (number,) = queue.publish([content(mark, SMALL)])
+    vhost.make_all(FlushJob)
+    assert number in queue.confirmed
+
+
+def test_sizes_of_segments_wait_longer_than_acknowledgements(vhost, lazy_queue):
+    before = vhost.journal.files.durable
+    for mark in range(1, 4):
+        flush(vhost, lazy_queue, mark)
+        vhost.world.run(UNAWAITED_SECONDS * 2)
+        assert not vhost.waits(Journal)
+    vhost.world.run(SIZES_SECONDS)
+    vhost.make(vhost.call(Journal))
+    vhost.turn()
+    assert vhost.journal.files.durable == before + 3, "one commit has the sizes after all three flushes"
+    assert not vhost.waits(Journal)
+
+
+def test_an_acknowledgement_does_not_wait_as_long_as_the_sizes_before_it(vhost, lazy_queue):
+    flush(vhost, lazy_queue, 1)
+    flush(vhost, lazy_queue, 2)
+    before = vhost.journal.files.durable
+    lazy_queue.ack([got.tag for got in lazy_queue.fetch(1)])
+    vhost.world.run(UNAWAITED_SECONDS * 2)
+    vhost.make(vhost.call(Journal))
+    vhost.turn()
+    assert vhost.journal.files.durable == before + 3, "two sizes and an acknowledgement"
