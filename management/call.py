@@ -181,6 +181,13 @@ class ApiCall:
         except OperationRefused as refusal:
             raise of_refusal(refusal) from None
 
+    async def change_on(self, node: str, operation: str, **arguments: Any) -> Any:
+        """As `change`, at this node or another one of the cluster."""
+        try:
+            return await self.operate_on(node, operation, **arguments)
+        finally:
+            self._follower.changed()
+
     async def next_tick(self) -> None:
         """Return when the next statistics interval has passed."""
         await self._follower.next_tick()

@@ -8,6 +8,8 @@ A count never falls: that of the node stays when a channel or a queue ends (CM-3
 
 from __future__ import annotations
 
+from ...routing.queue_types import QUORUM, STREAM
+
 #: The counters of messages, with RabbitMQ's names (CM-271). `deliver_get` is their sum, which readers build.
 MESSAGE_COUNTERS = (
     "publish",
@@ -77,11 +79,14 @@ class NodeCounts(MessageCounts):
     to queues. It is None while nobody reads statistics, because only readers remove the entries of deleted exchanges.
     """
 
-    __slots__ = (*CHURN_COUNTERS, "exchanges", "routed")
+    __slots__ = (*CHURN_COUNTERS, "exchanges", "of_type", "routed")
 
     def __init__(self) -> None:
         super().__init__()
         self.exchanges: dict[tuple[str, str], list[int]] | None = None
+        #: By type: what is delivered from, fetched from and acknowledged to queues that are not classic. The node's own
+        #: counters include it.
+        self.of_type = {name: MessageCounts() for name in (QUORUM.name, STREAM.name)}
         #: Messages that reached at least one queue.
         self.routed = 0
         self.connection_created = 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
-from ..copy.counted import Counted
+from ...routing.queue_types import CLASSIC, QUORUM, STREAM
+from ..copy.counted import Counted, Death
 from .exposition import Labels, counter, gauge
 
 Row = dict[str, Any]
@@ -15,7 +16,6 @@ _COUNT = {name: at for at, name in enumerate(MESSAGE_COUNTERS)}
 _CHURN = {name: at for at, name in enumerate(CHURN_COUNTERS)}
 
 PROTOCOL: Labels = (("protocol", "amqp091"),)
-QUEUE_TYPE: Labels = (*PROTOCOL, ("queue_type", "rabbit_classic_queue"))
 
 
 def counted(*names: str) -> Callable[[Row], float]:
@@ -34,6 +34,17 @@ def total(*names: str) -> Callable[[Counted], float]:
     return lambda state: sum([state.node["messages"][column] for column in columns])
 
 
+def by_queue_type(state: Counted, *names: str) -> Iterator[tuple[Labels, float]]:
+    """The sum of these counters of messages of the node, by the type of the queue that had the messages."""
+    of_type = {
+        queue_type: sum(counts[_COUNT[name]] for name in names)
+        for queue_type, counts in state.node["messages_of_type"].items()
+    }
+    of_type[CLASSIC.name] = total(*names)(state) - sum(of_type.values())
+    for queue_type in (CLASSIC, QUORUM, STREAM):
+        yield (*PROTOCOL, ("queue_type", queue_type.module)), of_type.get(queue_type.name, 0)
+
+
 def _churned(name: str) -> Callable[[Counted], float]:
     return lambda state: float(state.node["churn"][_CHURN[name]])
 
@@ -42,8 +53,16 @@ def _alarm(source: str) -> Callable[[Counted], float]:
     return lambda state: float(source in state.node["alarms"])
 
 
-def dead_letters(reason: str) -> Callable[[Counted], float]:
-    return lambda state: state.dead_lettered(reason)
+def dead_letters(state: Counted, reason: str) -> Iterator[tuple[Labels, float]]:
+    """The messages that died for this reason, by the type of their queue, and by RabbitMQ's words for whether there
+    was an exchange for dead letters. A series that has counted nothing is there too, as in RabbitMQ (CM-358).
+    """
+    for queue_type in (CLASSIC, QUORUM):
+        if reason == "delivery_limit" and queue_type is CLASSIC:
+            continue  # classic queues have no delivery limit
+        for had_exchange, strategy in ((False, "disabled"), (True, "at_most_once")):
+            labels = (("queue_type", queue_type.module), ("dead_letter_strategy", strategy))
+            yield labels, state.dead.get(Death(queue_type.name, had_exchange, reason), 0)
 
 
 #: Metrics of each queue. `/metrics` has their sums over all queues, and the means of those that are shares.
@@ -88,7 +107,11 @@ CHANNEL_COUNTERS = (
     ("channel_messages_delivered_ack_total", "Messages delivered with manual acknowledgement", ("deliver",)),
     ("channel_messages_redelivered_total", "Messages delivered again", ("redeliver",)),
     ("channel_messages_acked_total", "Messages acknowledged by consumers", ("ack",)),
-    ("channel_get_total", "Messages fetched with automatic acknowledgement", ("get_no_ack",)),
+    (
+        "channel_get_total",
+        "Messages fetched with automatic acknowledgement",
+        ("get_no_ack",),
+    ),
     ("channel_get_ack_total", "Messages fetched with manual acknowledgement", ("get",)),
     ("channel_get_empty_total", "Fetches from empty queues", ("get_empty",)),
 )
@@ -104,8 +127,6 @@ CONNECTION_COUNTERS = (
     ("connection_incoming_packets_total", "Packets received: reads of the socket", "recv_cnt"),
     ("connection_outgoing_packets_total", "Packets sent: writes to the socket", "send_cnt"),
 )
-
-DEAD_LETTER_LABELS: Labels = (("queue_type", "rabbit_classic_queue"), ("dead_letter_strategy", "at_most_once"))
 
 #: Metrics of the node.
 NODE_FAMILIES = (
@@ -162,39 +183,6 @@ NODE_FAMILIES = (
         total("return_unroutable"),
         PROTOCOL,
     ),
-    counter(
-        "global_messages_delivered_total",
-        "Messages delivered to consumers",
-        total("deliver", "deliver_no_ack", "get", "get_no_ack"),
-        QUEUE_TYPE,
-    ),
-    counter(
-        "global_messages_delivered_consume_manual_ack_total",
-        "Messages delivered with manual acknowledgement",
-        total("deliver"),
-        QUEUE_TYPE,
-    ),
-    counter(
-        "global_messages_delivered_consume_auto_ack_total",
-        "Messages delivered with automatic acknowledgement",
-        total("deliver_no_ack"),
-        QUEUE_TYPE,
-    ),
-    counter(
-        "global_messages_delivered_get_manual_ack_total",
-        "Messages fetched with manual acknowledgement",
-        total("get"),
-        QUEUE_TYPE,
-    ),
-    counter(
-        "global_messages_delivered_get_auto_ack_total",
-        "Messages fetched with automatic acknowledgement",
-        total("get_no_ack"),
-        QUEUE_TYPE,
-    ),
-    counter("global_messages_redelivered_total", "Messages delivered again", total("redeliver"), QUEUE_TYPE),
-    counter("global_messages_acknowledged_total", "Messages acknowledged by consumers", total("ack"), QUEUE_TYPE),
-    counter("global_messages_get_empty_total", "Fetches from empty queues", total("get_empty"), QUEUE_TYPE),
     gauge(
         "global_publishers",
         "Channels that have published",
@@ -223,6 +211,34 @@ NODE_FAMILIES = (
         "Changes of the metadata: declarations, policies and others",
         lambda state: sum(state.node["histograms"]["raft_commit_seconds"]["counts"]),
     ),
+)
+
+#: Metrics of the node by type of queue: the counters that make up each of them.
+TYPE_COUNTERS = (
+    (
+        "global_messages_delivered_total",
+        "Messages delivered to consumers",
+        ("deliver", "deliver_no_ack", "get", "get_no_ack"),
+    ),
+    (
+        "global_messages_delivered_consume_manual_ack_total",
+        "Messages delivered with manual acknowledgement",
+        ("deliver",),
+    ),
+    (
+        "global_messages_delivered_consume_auto_ack_total",
+        "Messages delivered with automatic acknowledgement",
+        ("deliver_no_ack",),
+    ),
+    ("global_messages_delivered_get_manual_ack_total", "Messages fetched with manual acknowledgement", ("get",)),
+    (
+        "global_messages_delivered_get_auto_ack_total",
+        "Messages fetched with automatic acknowledgement",
+        ("get_no_ack",),
+    ),
+    ("global_messages_redelivered_total", "Messages delivered again", ("redeliver",)),
+    ("global_messages_acknowledged_total", "Messages acknowledged by consumers", ("ack",)),
+    ("global_messages_get_empty_total", "Fetches from empty queues", ("get_empty",)),
 )
 
 #: Metrics of the node's part in its cluster.

@@ -28,20 +28,31 @@ def exchange_types(call: ApiCall) -> list[Row]:
 def listeners(call: ApiCall) -> list[Row]:
     """The sockets of the node and of this process."""
     node, config = call.state.node_name, call.config
-    found = [
-        {
-            "node": node,
-            "protocol": "amqp/ssl" if each["tls"] else "amqp",
-            "ip_address": each["host"],
-            "port": each["port"],
-        }
-        for each in call.state.node["listening"]
-    ]
+    found = _amqp_listeners(call.state.own)
     ports = call.request.app.state.ports
     for protocol in ("http", "https", "http/prometheus"):
         if protocol in ports:
             found.append({"node": node, "protocol": protocol, "ip_address": config.host, "port": ports[protocol]})
     return [{**each, "socket_opts": {}} for each in found]
+
+
+def listeners_of_all(call: ApiCall) -> list[Row]:
+    """The sockets of all nodes. Of other nodes, those for HTTP are missing: only their own processes know these."""
+    others = [row for counted in call.state.others.values() for row in _amqp_listeners(counted)]
+    found = [*listeners(call), *[{**each, "socket_opts": {}} for each in others]]
+    return sorted(found, key=lambda row: str(row["node"]))
+
+
+def _amqp_listeners(counted: Counted) -> list[Row]:
+    return [
+        {
+            "node": counted.node_name,
+            "protocol": "amqp/ssl" if each["tls"] else "amqp",
+            "ip_address": each["host"],
+            "port": each["port"],
+        }
+        for each in counted.node["listening"]
+    ]
 
 
 def contexts(call: ApiCall) -> list[Row]:
@@ -52,6 +63,7 @@ def contexts(call: ApiCall) -> list[Row]:
             "node": call.state.node_name,
             "description": text,
             "path": call.config.path_prefix or "/",
+            "ip": call.config.host,
             "port": ports[name],
             "protocol": name,
             "ssl": name == "https",
@@ -95,7 +107,7 @@ def node(call: ApiCall, counted: Counted) -> Row:
         "running": True,
         "being_drained": "maintenance" in row["holds"],
         "os_pid": str(row["pid"]),
-        "partitions": [],
+        "partitions": partitions(row),
         "uptime": int((row["time"] - row["started_at"]) * 1000),
         "mem_limit": row["memory"]["limit"],
         "mem_alarm": "memory" in row["alarms"],
@@ -137,6 +149,12 @@ def node(call: ApiCall, counted: Counted) -> Row:
     commits = [counted.value("journal_commits")]
     found |= measured(history, track, ("io_sync_count",), commits, wanted, column["journal_commits"])
     return found
+
+
+def partitions(row: Row) -> list[str]:
+    """The running members to which this node has no link, as `warren cluster_status` shows them."""
+    linked = {link["node"] for link in row["links"] if link["state"] == "up"} | {row["name"]}
+    return [each["name"] for each in row["members"] if each["is_running"] and each["name"] not in linked]
 
 
 def cluster_links(history: History, counted: Counted, wanted: Range | None) -> list[Row]:

@@ -35,7 +35,6 @@ from .families import (
     CHANNEL_FAMILIES,
     CONNECTION_COUNTERS,
     CONNECTION_FAMILIES,
-    DEAD_LETTER_LABELS,
     DETAILED,
     HISTOGRAMS,
     LINK_FAMILIES,
@@ -47,7 +46,9 @@ from .families import (
     QUEUE_FAMILIES,
     RING_FAMILIES,
     STATE_FAMILIES,
+    TYPE_COUNTERS,
     Row,
+    by_queue_type,
     counted,
     dead_letters,
     item,
@@ -115,10 +116,12 @@ class Metrics:
         yield from self._identity()
         for family in NODE_FAMILIES:
             yield from lines(f"rabbitmq_{family.name}", family, [(family.labels, family.value(state))])
+        for name, text, counters in TYPE_COUNTERS:
+            yield from lines(f"rabbitmq_{name}", counter(name, text, float), by_queue_type(state, *counters))
         for reason in ("expired", "rejected", "maxlen", "delivery_limit"):
             name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
-            family = counter(name, f"Messages dead-lettered: {reason}", dead_letters(reason), DEAD_LETTER_LABELS)
-            yield from lines(name, family, [(DEAD_LETTER_LABELS, family.value(state))])
+            family = counter(name, f"Messages dead-lettered: {reason}", float)
+            yield from lines(name, family, dead_letters(state, reason))
         queues = state.queue_stats.values()
         labelled = _labelled(queues, _queue_labels) if per_object else None
         for family in QUEUE_FAMILIES:
@@ -244,6 +247,8 @@ class Metrics:
                 if per_object:
                     samples = [(_queue_labels(row), family.value(row)) for row in rows]
                 yield from lines(family.name, family, samples)
+        changes = counter("warren_ring_view_changes_total", "Changes of the rings of mirrored queues", float)
+        yield from lines(changes.name, changes, [((), state.ring_view_changes)])
         counts: list[tuple[Labels, Callable[[str], int]]] = [((), state.own.paced_off)]
         if per_object:
             counts = [(_queue_labels(row), partial(paced_off, row)) for row in paced]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ...actors.contracts.pace import PACE_OUTCOMES
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
@@ -34,6 +34,14 @@ NODE_COLUMNS = (
 )
 
 
+class Death(NamedTuple):
+    """Why messages died, in queues of which type, and whether there was an exchange for their dead letters."""
+
+    queue_type: str
+    had_exchange: bool
+    reason: str
+
+
 class Counted:
     """See the module. `names_by_id` has the name of each declared queue by its id."""
 
@@ -57,8 +65,9 @@ class Counted:
         #: the messages that paced queues which have ended did not admit.
         self._blocked = dict.fromkeys(("connection", "channel", "queue"), 0.0)
         self._paced_off = dict.fromkeys(PACE_OUTCOMES, 0)
-        #: By reason: the messages that queues dead-lettered which have ended since.
-        self._dead_lettered: dict[str, int] = {}
+        #: By type of the queue, whether there was an exchange for them, and reason: the messages that died in queues,
+        #: deleted ones included.
+        self.dead: dict[Death, int] = {}
         self._names_by_id = names_by_id
         #: The objects that have changed since the last tick, and those that have ended, as (kind, key).
         self._changed: set[tuple[str, Any]] = set()
@@ -102,6 +111,8 @@ class Counted:
         for column, count in _disk(stats):
             totals[column] += sign * count
         self.consumer_count += sign * (stats.get("consumers") or 0)
+        for death, count in _deaths(stats):
+            self.dead[death] = self.dead.get(death, 0) + sign * count
 
     def take_channel_stats(self, row: Row) -> None:
         key = row["channel_id"]
@@ -143,8 +154,8 @@ class Counted:
             self._blocked["queue"] += stats.get("blocked_seconds") or 0.0
             for outcome in PACE_OUTCOMES:
                 self._paced_off[outcome] += paced_off(stats, outcome)
-            for reason, count in (stats.get("dead_lettered") or {}).items():
-                self._dead_lettered[reason] = self._dead_lettered.get(reason, 0) + count
+            for death, count in _deaths(stats):
+                self.dead[death] = self.dead.get(death, 0) + count  # those of a queue that has ended still count
             for column, count in (*zip(MESSAGE_COUNTERS, stats["counts"]), *_disk(stats)):
                 self._gone[column] += count
 
@@ -210,11 +221,6 @@ class Counted:
         """How many messages paced queues, deleted ones included, have not admitted with this outcome."""
         return self._paced_off[outcome] + sum([paced_off(row, outcome) for row in self.queue_stats.values()])
 
-    def dead_lettered(self, reason: str) -> int:
-        """How many messages queues have dead-lettered for this reason, deleted queues included."""
-        now: int = sum([(row.get("dead_lettered") or {}).get(reason, 0) for row in self.queue_stats.values()])
-        return self._dead_lettered.get(reason, 0) + now
-
     def queue_sum(self, column: str) -> int:
         """The sum of a counter over all queues, deleted ones included."""
         return self.totals[column] + self._gone.get(column, 0)
@@ -225,6 +231,19 @@ def paced_off(stats: Row, outcome: str) -> int:
     allows.
     """
     return int(((stats.get("pace") or {}).get("outcomes") or {}).get(outcome, 0))
+
+
+def _deaths(stats: Row) -> Iterator[tuple[Death, int]]:
+    """How many messages of a queue have died, without zeros. A node of an earlier version does not report which of
+    them had an exchange to go to; all of them count as dead letters then.
+    """
+    dropped = stats.get("dead_dropped") or {}
+    for reason, count in (stats.get("dead_lettered") or {}).items():
+        without_exchange = dropped.get(reason, 0)
+        if count > without_exchange:
+            yield Death(stats["type"], True, reason), count - without_exchange
+        if without_exchange:
+            yield Death(stats["type"], False, reason), without_exchange
 
 
 def _disk(stats: Row) -> tuple[tuple[str, int], tuple[str, int]]:

@@ -6,6 +6,7 @@ of this one with each request, of the others once in an interval (`OtherNodes`).
 
 from __future__ import annotations
 
+import time
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,7 +15,9 @@ from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from ...definitions.policies import NOTHING, Effective, VhostPolicies, queue_kind
 from ...definitions.records import Policy
 from .counted import CONNECTION_COLUMNS, NODE_COLUMNS, Counted, Name, Row, link_track, queue_values
+from .group_rates import GroupRates
 from .history import GLOBAL_RETENTION, History
+from .recent_events import RecentEvents
 
 #: The track of all nodes together. That of a node is under its name.
 CLUSTER = ("cluster",)
@@ -32,6 +35,10 @@ class NodeState:
     def __init__(self, node_name: str) -> None:
         self.node_name = node_name
         self.history = History()
+        self.group_rates = GroupRates()
+        self.recent_events = RecentEvents()
+        #: How often the ring of a queue that this node leads has changed, since this process has started.
+        self.ring_view_changes = 0
         self._names_by_id: dict[str, Name] = {}
         self.others: dict[str, Counted] = {}
         #: The counters of each run of a node that does not answer now, by the node's name and the start of the run.
@@ -63,6 +70,11 @@ class NodeState:
             take = getattr(self, f"_take_{kind}", None) or getattr(self.own, f"take_{kind}")
             take(row)
 
+    def _take_node(self, row: Row) -> None:
+        self.own.take_node(row)
+        self.recent_events.note_members(row)
+        self.recent_events.note_alarms(row)
+
     def _take_vhosts(self, row: Row) -> None:
         self.version += 1
         self.vhosts = {each["name"]: each for each in row["vhosts"]}
@@ -74,6 +86,7 @@ class NodeState:
         self.users = {each["name"]: each for each in self.definitions["users"]}
         self.permissions = {(each["user"], each["vhost"]): each for each in self.definitions["permissions"]}
         self._policies.clear()
+        self.recent_events.note_policies(self._time, self.definitions["policies"])
 
     def _take_exchange(self, row: Row) -> None:
         self.version += 1
@@ -92,6 +105,11 @@ class NodeState:
         known = self.queues.get(name)
         if row.get("is_gone") or known is not None and known["id"] != row["id"]:
             self._forget_queue(name)
+        elif known is not None:
+            if known["node"] != row["node"]:
+                self.recent_events.note_master(self._time, row, known["node"])
+            if row["node"] == self.node_name:
+                self.ring_view_changes += max(0, row["epoch"] - known["epoch"])
         if not row.get("is_gone"):
             self.queues[name] = row
             self._names_by_id[row["id"]] = name
@@ -103,6 +121,11 @@ class NodeState:
         for counted in self.counted:
             counted.forget_queue(name)
         self.history.remove(("queue", name))
+
+    @property
+    def _time(self) -> float:
+        """When the rows that arrive now were made, about: their node sends its time behind them."""
+        return float(self.own.node.get("time") or time.time())
 
     # -- the other nodes ---
 
@@ -130,14 +153,16 @@ class NodeState:
         """What this node has counted; None if it does not answer."""
         return self.own if node == self.node_name else self.others.get(node)
 
-    def tick(self, time: float) -> None:
+    def tick(self, now: float) -> None:
         """Add a sample of everything that has changed in the statistics interval that has just passed."""
         history = self.history
-        history.begin_tick(time)
+        history.begin_tick(now)
         for kind, key in set().union(*[counted.changes(history) for counted in self.counted]):
             values = self._values(kind, key)
             if values is not None:
                 history.put((kind, key), values)
+        for other in self.others.values():
+            self.recent_events.note_alarms(other.node)
         for counted in self.counted:
             counted.sample(history, counted.node_name)
         history.put(CLUSTER, [self.value(column) for column in NODE_COLUMNS], GLOBAL_RETENTION)

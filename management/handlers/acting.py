@@ -52,7 +52,12 @@ async def put_queue(call: ApiCall) -> Any:
     vhost, name = call.own_vhost(), call.names["queue"]
     fields = await call.fields()
     is_new = (vhost, name) not in call.state.queues
-    await call.change(
+    # A client-local queue is at home on the node that declares it, which the request may choose.
+    node = fields.get("node") or call.state.node_name
+    if node not in {counted.node_name for counted in call.state.counted}:
+        raise bad_request(f"node '{node}' is not a running node of the cluster")
+    await call.change_on(
+        node,
         "declare_queue_as",
         user=call.user.name,
         vhost=vhost,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..answers import objects
 from ..answers.listing import listed
 from ..call import ApiCall, integer
 from ..copy.held_back import held_back, stages
 from ..copy.node_link import OperationRefused
 from ..errors import HttpError, bad_request, of_refusal
 from .reading import answering_node, exchange_name, queue_name
+
+#: Events that an answer has unless the request says otherwise.
+EVENTS_SHOWN = 20
 
 
 async def flow(call: ApiCall) -> Any:
@@ -40,6 +44,25 @@ async def rings(call: ApiCall) -> Any:
     rows = [
         {**row, "vhost": vhost} for vhost in vhosts for row in await call.operate("rings", vhost=vhost, name=None) or []
     ]
+    return await listed(call, rows, lambda row: row)
+
+
+async def recent_events(call: ApiCall) -> Any:
+    """What has happened to the cluster lately, the latest first: `?count=20`."""
+    count = integer(call.query("count")) if call.query("count") else EVENTS_SHOWN
+    return await listed(call, call.state.recent_events.newest(max(0, count)), lambda row: row)
+
+
+async def groups(call: ApiCall) -> Any:
+    """The groups of consumers, by virtual host and name: consumers whose argument `x-consumer-group` is the same."""
+    vhosts = [call.vhost()] if "vhost" in call.names else call.visible_vhosts()
+    of_group: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for vhost in vhosts:
+        for row in await call.rows_of_all("consumers", vhost=vhost):
+            name = row["arguments"].get("x-consumer-group")
+            if name:
+                of_group.setdefault((vhost, name), []).append(row)
+    rows = [objects.consumer_group(call, *key, of_group[key]) for key in sorted(of_group)]
     return await listed(call, rows, lambda row: row)
 
 

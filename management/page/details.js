@@ -62,6 +62,7 @@ export function consumersTable() {
     { id: "exclusive", title: "Exclusive", cell: (row) => (row.exclusive ? "yes" : "no") },
     { id: "prefetch", title: "Prefetch", number: true, cell: (row) => String(row.prefetch_count) },
     { id: "active", title: "Activity", cell: (row) => row.activity_status },
+    { id: "blocked", title: "Waits for", cell: (row) => row.blocked_by ?? "" },
     { id: "arguments", title: "Arguments", cell: (row) => (Object.keys(row.arguments).length ? json(row.arguments) : "") },
   ], (row) => `${row.channel_details.name} ${row.consumer_tag}`, "Consumers");
 }
@@ -91,7 +92,7 @@ export function publishing(vhost, exchange, routingKey, reload) {
     { name: "routing_key", label: "Routing key", value: routingKey },
     { name: "delivery_mode", label: "Delivery mode", type: "select", options: [["2", "persistent"], ["1", "transient"]] },
     { name: "headers", label: "Headers", type: "table" },
-    { name: "properties", label: "Properties", type: "table", shortcuts: ["content_type", "correlation_id", "reply_to", "expiration", "message_id", "type", "app_id"].map((each) => [each, each]) },
+    { name: "properties", label: "Properties", type: "table", shortcuts: [["", ["content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type", "user_id", "app_id"].map((each) => [each, each]).concat([["priority", "0 to 255", "number"], ["timestamp", "seconds since 1970", "number"]])]] },
     { name: "payload", label: "Payload", type: "area" },
     { name: "payload_encoding", label: "Payload encoding", type: "select", options: [["string", "text"], ["base64", "Base64"]] },
   ], "Publish message", async ({ headers, properties, delivery_mode, ...values }) => {

@@ -30,14 +30,18 @@ export async function attempt(action, done) {
 }
 
 /**
- * Ask before something is destroyed. Resolves to whether the user agrees.
+ * Ask before something is destroyed. Resolves to the values of the fields if the user agrees, and to null otherwise.
  * @param {string} question which names the object
  * @param {string} verb on the button
+ * @param {Field[]} [fields] further questions
+ * @returns {Promise<Record<string, any> | null>}
  */
-export function confirmed(question, verb) {
+export function confirmed(question, verb, fields = []) {
   return new Promise((resolve) => {
-    const dialog = el("dialog", { class: "question", onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } },
-      el("p", {}, question),
+    const inputs = fields.map((field) => ({ name: field.name, ...labelled(field) }));
+    const values = () => Object.fromEntries(inputs.map((input) => [input.name, input.value()]));
+    const dialog = el("dialog", { class: "question", onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes" ? values() : null); } },
+      el("p", {}, question), inputs.map((input) => input.row),
       el("div", { class: "buttons" },
         el("button", { type: "button", onclick: () => dialog.close("no") }, "Cancel"),
         el("button", { type: "button", class: "danger", onclick: () => dialog.close("yes") }, verb)));
@@ -55,7 +59,7 @@ export function confirmed(question, verb) {
  * @property {(string | [string, string])[]} [options] of a select: values, or values with their words
  * @property {string} [hint]
  * @property {boolean} [required]
- * @property {[string, string][]} [shortcuts] of a table: names of keys and hints
+ * @property {[string, import("./keys.js").Shortcut[]][]} [shortcuts] of a table: by subject, the names that have a meaning
  */
 
 /**
@@ -64,18 +68,17 @@ export function confirmed(question, verb) {
  * @param {Field[]} fields
  * @param {string} verb
  * @param {(values: Record<string, any>) => Promise<any>} action
- * @param {{keep?: boolean}} [options] `keep` what was typed also when it has worked
+ * @param {{keep?: boolean, changed?: (name: string, inputs: Record<string, any>) => void}} [options] `keep` what was typed
+ *   also when it has worked; `changed` is called with the name of a field that the user has changed
  */
 export function form(title, fields, verb, action, options = {}) {
   const error = el("p", { class: "problem", role: "alert", hidden: true });
   /** @type {Record<string, {value: () => any, clear: () => void}>} */
   const inputs = {};
   const rows = fields.map((field) => {
-    const { element, ...input } = control(field);
+    const { row, ...input } = labelled(field);
     inputs[field.name] = input;
-    if (field.type === "check") return el("label", { class: "check" }, element, field.label);
-    const parts = [el("span", { class: "label" }, field.label), element, field.hint && el("small", {}, field.hint)];
-    return field.type === "table" ? el("div", { class: "field", role: "group", "aria-label": field.label }, parts) : el("label", { class: "field" }, parts);
+    return row;
   });
   const button = el("button", { type: "submit", class: "primary" }, verb);
   const element = el("form", { "aria-label": title, onsubmit: async (event) => {
@@ -92,7 +95,17 @@ export function form(title, fields, verb, action, options = {}) {
       button.removeAttribute("disabled");
     }
   } }, rows, error, el("div", { class: "buttons" }, button));
+  if (options.changed) element.addEventListener("change", (event) => options.changed(event.target.name, inputs));
   return element;
+}
+
+/** The control of a field in a row with its label. */
+function labelled(field) {
+  const { element, ...input } = control(field);
+  if (field.type === "check") return { ...input, row: el("label", { class: "check" }, element, field.label) };
+  const parts = [el("span", { class: "label" }, field.label), element, field.hint && el("small", {}, field.hint)];
+  const row = field.type === "table" ? el("div", { class: "field", role: "group", "aria-label": field.label }, parts) : el("label", { class: "field" }, parts);
+  return { ...input, row };
 }
 
 function control(field) {
@@ -136,14 +149,14 @@ function keys(field) {
     }
   };
   fill();
-  const shortcuts = (field.shortcuts ?? []).map(([name, hint]) => el("button", { type: "button", class: "shortcut", title: hint, onclick: () => {
-    const type = /length|ttl|expires|limit|priority|age|size|credit|factor|params/.test(name) ? "number" : "text";
-    add(name, "", type).children[1].focus();
-  } }, name));
-  const element = el("div", {}, lines, el("div", { class: "shortcuts" }, el("button", { type: "button", onclick: () => add().children[0].focus() }, "+ key"), shortcuts));
+  const shortcut = ([name, hint, type = "text", start = ""]) => el("button", { type: "button", class: "shortcut", title: hint, onclick: () => add(name, start, type).children[1].focus() }, name);
+  const groups = el("div", { class: "groups" });
+  const offer = (offered) => put(groups, (offered ?? []).map(([title, names]) => el("div", { class: "shortcuts" }, title && el("span", { class: "label" }, title), names.map(shortcut))));
+  offer(field.shortcuts);
+  const element = el("div", {}, lines, el("div", { class: "shortcuts" }, el("button", { type: "button", onclick: () => add().children[0].focus() }, "+ key")), groups);
   const value = () => Object.fromEntries([...lines.children].filter((line) => line.children[0].value !== "").map((line) =>
     [line.children[0].value, typed(line.children[0].value, line.children[1].value, line.children[2].value)]));
-  return { element, value, clear: fill };
+  return { element, value, clear: fill, offer };
 }
 
 function typed(name, text, type) {

@@ -128,18 +128,23 @@ function route() {
 function frameSources() {
   return [
     { path: () => "overview?columns=cluster_name,warren_version,node", take: (value) => setText(parts.node, `${value.cluster_name} · ${value.warren_version}`) },
-    { path: () => (may("monitoring") ? "nodes?columns=name,running,mem_alarm,disk_free_alarm,being_drained" : null), take: warn },
+    { path: () => (may("monitoring") ? "nodes?columns=name,running,mem_alarm,disk_free_alarm,being_drained,partitions" : null), take: (value) => { warnings.nodes = Array.isArray(value) ? value : []; warn(); } },
+    { path: () => "vhosts?columns=name,cluster_state", take: (value) => { warnings.vhosts = Array.isArray(value) ? value : []; warn(); } },
   ];
 }
 
-function warn(nodes) {
-  if (!Array.isArray(nodes)) return;
-  const found = nodes.flatMap((node) => [
+/** What the bar of warnings is made of. */
+const warnings = { nodes: [], vhosts: [] };
+
+function warn() {
+  const { nodes, vhosts } = warnings;
+  const found = [...nodes.flatMap((node) => [
     !node.running && `Node ${node.name} does not run.`,
     node.mem_alarm && `Node ${node.name} is short of memory: publishers are blocked.`,
     node.disk_free_alarm && `Node ${node.name} is short of disk space: publishers are blocked.`,
     node.being_drained && `Node ${node.name} is under maintenance.`,
-  ]).filter(Boolean);
+    node.partitions?.length && `Node ${node.name} has no link to ${node.partitions.join(" and ")}.`,
+  ]), ...vhosts.flatMap((vhost) => Object.entries(vhost.cluster_state).map(([node, state]) => state !== "running" && `Virtual host ${vhost.name} does not run on node ${node}.`))].filter(Boolean);
   parts.warning.hidden = !found.length;
   setText(parts.warning, found.join(" "));
 }

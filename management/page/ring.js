@@ -3,7 +3,8 @@
  * @module
  */
 
-import { enc } from "./api.js";
+import { enc, request } from "./api.js";
+import { attempt } from "./dialog.js";
 import { el, put, svg } from "./dom.js";
 import { count } from "./format.js";
 import { may } from "./session.js";
@@ -22,12 +23,13 @@ export function ring(vhost, name, reload) {
   const title = el("p", {});
   const members = new Table([
     { id: "node", title: "Member", cell: (row) => row.node },
-    { id: "role", title: "Role", cell: (row) => row.role },
+    { id: "role", title: "Role", cell: (row) => (row.role === "learner" && row.stage ? `learner, ${row.stage}` : row.role) },
     { id: "lag", title: "Behind the master", number: true, cell: (row) => count(row.lag) },
     { id: "unstored", title: "Not stored yet", number: true, cell: (row) => count(row.unstored) },
     { id: "messages", title: "Messages", number: true, cell: (row) => count(row.messages) },
   ], (row) => row.node, "Members of the ring");
-  const element = el("section", { hidden: true }, el("h2", {}, "Ring"), title, el("div", { class: "ring" }, drawing, members.element));
+  const sync = synchronising(vhost, name, reload);
+  const element = el("section", { hidden: true }, el("h2", {}, "Ring"), title, sync.element, el("div", { class: "ring" }, drawing, members.element));
   const take = (value) => {
     element.hidden = !Array.isArray(value.members);
     if (element.hidden) return;
@@ -36,13 +38,15 @@ export function ring(vhost, name, reload) {
     drawn = mark;
     const lacks = [value.missing.length && `Missing: ${value.missing.join(", ")}.`, value.evicted.length && `Evicted: ${value.evicted.map((each) => `${each.node} (${each.reason})`).join(", ")}.`];
     title.textContent = [`View ${value.epoch}, reign ${value.reign}.`, ...lacks].filter(Boolean).join(" ");
+    sync.take(value.members);
     put(drawing, picture(value.members));
     members.update(value.members);
   };
   return {
     element,
     take(queue) {
-      const is = may("monitoring") && Array.isArray(queue.slave_nodes);
+      sync.isClassic = queue.type === "classic";
+      const is = may("monitoring") && (Array.isArray(queue.slave_nodes) || (queue.members ?? []).length > 1);
       if (is === isMirrored) return;
       isMirrored = is;
       element.hidden = true;
@@ -50,6 +54,35 @@ export function ring(vhost, name, reload) {
     },
     sources: [{ path: () => (isMirrored ? `rings/${enc(vhost)}/${enc(name)}` : null), take }],
   };
+}
+
+/** What the mirrors do that lack messages, with buttons that have them copy the queue, or stop. */
+function synchronising(vhost, name, reload) {
+  const words = el("span", {});
+  const act = (action, done) => attempt(() => request("POST", `queues/${enc(vhost)}/${enc(name)}/actions`, { action }), done).then(reload);
+  const begin = el("button", { onclick: () => act("sync", "The mirrors copy the queue.") }, "Synchronise");
+  const cancel = el("button", { onclick: () => act("cancel_sync", "The mirrors have stopped copying.") }, "Cancel");
+  const element = el("div", { class: "buttons sync", role: "status" }, words, begin, cancel);
+  const part = {
+    element,
+    isClassic: true,
+    take(members) {
+      const learners = members.filter((row) => row.role === "learner");
+      element.hidden = !learners.length;
+      words.textContent = learners.map((row) => `${row.node} ${learning(row, members[0].messages)}.`).join(" ");
+      // Mirrors of quorum queues copy them without being asked.
+      const mayAct = part.isClassic && may("administrator");
+      begin.hidden = !mayAct || !learners.some((row) => row.stage === "waiting");
+      cancel.hidden = !mayAct || !learners.some((row) => row.stage !== null && row.stage !== "waiting");
+    },
+  };
+  return part;
+}
+
+function learning(row, total) {
+  if (row.stage === null) return "does not answer";
+  if (row.stage === "waiting") return "is not synchronised: it has only messages that came later than it";
+  return `is being synchronised: it has ${count(row.messages)} of ${count(total)} messages`;
 }
 
 function picture(members) {

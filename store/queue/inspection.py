@@ -88,6 +88,36 @@ def residence(backing: BackingQueue) -> Generator[None, None, Residence]:
     return Residence(ready, pending, in_memory, persistent, persistent_bytes)
 
 
+class Layers(NamedTuple):
+    """How many ready messages the sub-queues of a backing queue have, from the youngest to the head (QS-1), and how
+    many ready and pending messages have their bodies in memory. `delta` is on the disk alone.
+    """
+
+    q1: int = 0
+    q2: int = 0
+    delta: int = 0
+    q3: int = 0
+    q4: int = 0
+    ready_in_memory: int = 0
+    pending_in_memory: int = 0
+
+
+def layers(backing: BackingQueue) -> Layers:
+    """The layers of a queue, those of all its levels added up. The counters of its parts have them, so it costs the
+    same for a queue of any length. A queue without a disk has everything in `q4`; a stream has no layers.
+    """
+    found: list[Layers] = []
+    for level in _levels(backing):
+        if isinstance(level, VariableQueue):
+            sub, pending = level.sub_queues, level._pending
+            lengths = sub.q1.count, sub.q2.count, sub.delta.count, sub.q3.count, sub.q4.count
+            found.append(Layers(*lengths, sub.ram_count, pending.count - pending.absent))
+        elif isinstance(level, MemoryQueue):
+            ready = level._ready.count
+            found.append(Layers(q4=ready, ready_in_memory=ready, pending_in_memory=level._pending.count))
+    return Layers(*map(sum, zip(*found)))
+
+
 def held(backing: SupportsRangeRead) -> Iterator[tuple[int, int]]:
     """The number of each message, ready or pending, and the size of its body. Waits for the disk.
 

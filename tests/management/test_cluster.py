@@ -245,5 +245,49 @@ def test_the_metrics_of_the_leading_node_have_the_rings(cluster, apis):
         return [len(lines.intersection(text)) for text in texts]
 
     until(shown, lambda found: found == [0, 2, 0])
+    before = changes(scrapes[1])
+    cluster.set_policy("ring", "^ringed", {"ha-mode": "exactly", "ha-params": 1})
+    until(lambda: changes(scrapes[1]), lambda count: count == before + 1)
+    assert changes(scrapes[0]) == changes(scrapes[2]) == 0, "a node counts the rings that it leads"
     cluster.clear_policy("ring")
     cluster.delete_queue("ringed.metrics")
+
+
+def changes(scrape):
+    lines = scrape.raw("GET", "/metrics")[1].decode().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("warren_ring_view_changes_total ")))
+
+
+def test_a_queue_is_declared_on_the_chosen_node(cluster, apis):
+    """`node` in the body of a PUT chooses the node of the queue, whichever node answers (CM-289)."""
+    for index in range(NODES):
+        node = cluster.broker(index).settings.node_name
+        assert apis[0]("PUT", f"/api/queues/%2F/placed{index}", {"durable": True, "node": node})[0] == 201
+        assert apis[0].get(f"/api/queues/%2F/placed{index}")["node"] == node
+        cluster.delete_queue(f"placed{index}")
+
+
+def test_the_overview_has_the_sockets_of_all_nodes(cluster, apis):
+    """The overview lists the sockets for AMQP of all nodes, and those of the answering node for HTTP (CM-270)."""
+    names = [cluster.broker(index).settings.node_name for index in range(NODES)]
+
+    def amqp():
+        return [row["node"] for row in apis[0].get("/api/overview")["listeners"] if row["protocol"] == "amqp"]
+
+    until(amqp, lambda found: found == sorted(names))
+    rows = apis[0].get("/api/overview")["listeners"]
+    assert {row["node"] for row in rows if row["protocol"].startswith("http")} == {names[0]}
+
+
+def test_a_queue_that_moves_is_an_event(cluster, apis):
+    """Each node shows as an event that a mirrored queue has another master (CM-390)."""
+    cluster.set_policy("ha", "^moved$", {"ha-mode": "nodes", "ha-params": [cluster.broker(0).settings.node_name]})
+    cluster.broker(0).declare_queue("moved", durable=True)
+    names = [cluster.broker(index).settings.node_name for index in range(2)]
+    until(lambda: apis[1].get("/api/queues/%2F/moved")["node"] == names[0])
+    cluster.set_policy("ha", "^moved$", {"ha-mode": "nodes", "ha-params": [names[1]]})
+    wanted = f"node '{names[1]}' leads queue 'moved' in virtual host '/', and no longer node '{names[0]}'"
+    for api in apis:
+        until(lambda api=api: wanted in [row["text"] for row in api.get("/api/recent-events")])
+    cluster.clear_policy("ha")
+    cluster.delete_queue("moved")

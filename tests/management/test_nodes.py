@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from warren import Broker
+from warren.management.answers.nodes import partitions
 from warren.runtime.machine.usage import program
 
 from .conftest import ports, until
@@ -122,3 +123,14 @@ def test_a_stopped_broker_leaves_no_handler():
         ports(broker)
         assert len(logging.getLogger("warren").handlers) == len(before) + 1
     assert logging.getLogger("warren").handlers == before
+
+
+def test_a_node_names_the_running_members_that_it_cannot_reach():
+    """`partitions` of a node are the members that run and to which it has no link (CM-272, CM-390)."""
+    members = [{"name": name, "is_running": name != "down"} for name in ("own", "near", "far", "strange", "down")]
+    links = [
+        {"node": "near", "state": "up"},
+        {"node": "far", "state": "connecting"},
+        {"node": "down", "state": "connecting"},
+    ]
+    assert partitions({"name": "own", "members": members, "links": links}) == ["far", "strange"]

@@ -4,9 +4,12 @@ import http.client
 import json
 from urllib.parse import quote
 
+import pika
 import pytest
 
-from .conftest import PATIENCE
+from warren import Broker
+
+from .conftest import PATIENCE, Api, ports, until
 
 
 class Stream:
@@ -106,3 +109,72 @@ def test_where_a_message_would_go(api, broker):
 
 def test_nothing_holds_back_a_broker_without_clients(api):
     assert api.get("/api/flow") == []
+
+
+def test_a_queue_shows_its_pace_and_its_lanes(api, broker):
+    """A paced queue has `pace`, one with fair lanes `lanes`, a group its members, and other queues none of these
+    (QP-71, QP-75, QP-108).
+    """
+    broker.set_policy("paced", "^paced$", {"pace-rate": 1, "pace-period-ms": 3_600_000}, apply_to="queues")
+    broker.declare_queue("plain")
+    broker.declare_queue("paced")
+    broker.declare_queue("fair", arguments={"x-fair-by": "routing-key"})
+    broker.declare_queue("group", arguments={"x-queue-type": "group", "x-group-members": ["plain"]}, durable=True)
+    for name in ("paced", "paced", "fair"):
+        broker.publish(b"x", name)
+    pace = until(lambda: api.get("/api/queues/%2F/paced"), lambda row: row.get("pace", {}).get("waiting") == 2)["pace"]
+    assert (pace["rate"], pace["period_ms"], pace["scope"], pace["held_total"]) == (1, 3_600_000, "queue", 2)
+    lanes = until(lambda: api.get("/api/queues/%2F/fair"), lambda row: row.get("lanes"))["lanes"]
+    assert [(lane["lane"], lane["length"]) for lane in lanes] == [("fair", 1)]
+    assert until(lambda: api.get("/api/queues/%2F/group"), lambda row: row.get("group_members")) is not None
+    assert not {"pace", "lanes", "group_members"} & api.get("/api/queues/%2F/plain").keys()
+    for name in ("group", "plain", "paced", "fair"):
+        broker.delete_queue(name)
+    broker.clear_policy("paced")
+
+
+def test_a_consumer_shows_what_it_waits_for(api, broker):
+    """A consumer whose prefetch is used up has `blocked_by` of `prefetch` (QP-116)."""
+    broker.declare_queue("held")
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume("held", lambda *_: None)
+        (found,) = until(lambda: api.get("/api/consumers/%2F"))
+        assert found["blocked_by"] == ""
+        broker.publish(b"x", "held")
+        until(lambda: api.get("/api/consumers/%2F")[0]["blocked_by"] == "prefetch")
+    broker.delete_queue("held")
+
+
+def test_a_queue_on_the_disk_shows_its_layers(tmp_path):
+    """A lazy queue has its messages in `delta` and `q3`, and none of them in memory (CM-154, CM-274)."""
+    settings = {"management": True, "management_port": 0, "prometheus_port": 0, "management_interval": 100}
+    with Broker(data_dir=tmp_path, **settings) as broker:
+        api = Api(ports(broker)["http"])
+        broker.declare_queue("lazy", durable=True, arguments={"x-queue-mode": "lazy"})
+        broker.declare_queue("eager", durable=True)
+        for name in ("lazy", "eager"):
+            for _ in range(10):
+                broker.publish(b"x", name, delivery_mode=2)
+
+        def shown(name):
+            row = api.get(f"/api/queues/%2F/{name}")
+            return row.get("messages"), row.get("messages_ram"), row.get("messages_ready_ram"), row
+
+        *_, row = until(lambda: shown("lazy"), lambda found: found[:3] == (10, 0, 0))
+        status = row["backing_queue_status"]
+        assert status["delta"][2] + status["q3"] == 10
+        assert (status["q1"], status["q2"], status["q4"], status["delta"][:2]) == (0, 0, 0, ["delta", "undefined"])
+        *_, row = until(lambda: shown("eager"), lambda found: found[:3] == (10, 10, 10))
+        status = row["backing_queue_status"]
+        assert (status["q1"] + status["q4"], status["delta"][2]) == (10, 0)
+
+
+def test_a_queue_is_declared_on_a_node_of_the_cluster(api, broker):
+    """`node` in the body chooses the node that declares a queue; one that does not run is refused (CM-289)."""
+    node = broker.settings.node_name
+    assert api("PUT", "/api/queues/%2F/placed", {"node": node})[0] == 201
+    status, answer = api("PUT", "/api/queues/%2F/placed-elsewhere", {"node": "other@host"})
+    assert (status, answer["reason"]) == (400, "node 'other@host' is not a running node of the cluster")
+    broker.delete_queue("placed")

@@ -116,6 +116,92 @@ def test_dead_letters_of_a_deleted_queue_stay_counted(scrape, broker):
     assert scrape()[key] == before + 2
 
 
+def of_family(found, name):
+    """The values of a family by the labels, without their names."""
+    return {tuple(value for _, value in labels): value for (each, labels), value in found.items() if each == name}
+
+
+def test_dead_letters_are_counted_by_type_of_queue_and_strategy(scrape, broker):
+    """Messages that die are counted for the type of their queue, as `disabled` where no exchange gets dead letters, and
+    as `at_most_once` elsewhere. RabbitMQ has the same series from its start on, and `at_least_once` besides (CM-358).
+    """
+    classic, quorum = "rabbit_classic_queue", "rabbit_quorum_queue"
+    series = [(kind, strategy) for kind in (classic, quorum) for strategy in ("disabled", "at_most_once")]
+    family = "rabbitmq_global_messages_dead_lettered_{}_total".format
+    before = scrape()
+    for reason in ("expired", "rejected", "maxlen"):
+        assert list(of_family(before, family(reason))) == series
+    assert list(of_family(before, family("delivery_limit"))) == series[2:]
+    for number, (kind, strategy) in enumerate(series, 1):
+        arguments = {"x-queue-type": "quorum" if kind == quorum else "classic", "x-max-length": 1}
+        if strategy == "at_most_once":
+            arguments["x-dead-letter-exchange"] = "amq.fanout"
+        elif kind == quorum:
+            arguments["x-dead-letter-exchange"] = "nosuch"  # an exchange that does not exist gets nothing
+        name = f"{kind} {strategy}"
+        broker.declare_queue(name, durable=True, arguments=arguments)
+        for _ in range(1 + number):
+            broker.publish(b"x", name)
+    then = of_family(before, family("maxlen"))
+    wanted = {key: then[key] + number for number, key in enumerate(series, 1)}
+    until(lambda: of_family(scrape(), family("maxlen")), wanted.__eq__)
+    for kind, strategy in series:
+        broker.delete_queue(f"{kind} {strategy}")
+    until(lambda: scrape()["rabbitmq_queues", ()] == before["rabbitmq_queues", ()])
+    assert of_family(scrape(), family("maxlen")) == wanted
+
+
+def test_deliveries_are_counted_by_type_of_queue(scrape, broker):
+    """Deliveries, fetches and acknowledgements are counted for the type of their queue (CM-356, CM-357)."""
+    names = {"classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue", "stream": "rabbit_stream_queue"}
+    families = {
+        "consume_manual_ack": "rabbitmq_global_messages_delivered_consume_manual_ack_total",
+        "get_auto_ack": "rabbitmq_global_messages_delivered_get_auto_ack_total",
+        "get_empty": "rabbitmq_global_messages_get_empty_total",
+        "acknowledged": "rabbitmq_global_messages_acknowledged_total",
+        "all": "rabbitmq_global_messages_delivered_total",
+    }
+
+    def counted():
+        found = scrape()
+        return {short: of_family(found, name) for short, name in families.items()}
+
+    before = counted()
+    assert list(before["all"]) == [("amqp091", name) for name in names.values()]
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=10)
+        for number, kind in enumerate(names, 1):
+            channel.queue_declare(kind, durable=True, arguments={"x-queue-type": kind})
+            for _ in range(number):
+                channel.basic_publish("", kind, b"x")
+            start = {"x-stream-offset": "first"} if kind == "stream" else {}
+            for _ in range(number):
+                method, _, _ = next(channel.consume(kind, inactivity_timeout=60, arguments=start))
+                channel.basic_ack(method.delivery_tag)
+            channel.cancel()
+            if kind != "stream":
+                channel.basic_publish("", kind, b"x")
+                assert channel.basic_get(kind, auto_ack=True)[2] == b"x"
+                assert channel.basic_get(kind, auto_ack=True)[0] is None
+    one = {"classic": 1, "quorum": 1, "stream": 0}
+    several = {"classic": 1, "quorum": 2, "stream": 3}
+    by = {
+        "consume_manual_ack": several,
+        "get_auto_ack": one,
+        "get_empty": one,
+        "acknowledged": several,
+        "all": {kind: one[kind] + several[kind] for kind in names},
+    }
+    wanted = {
+        short: {key: before[short][key] + by[short][kind] for kind, name in names.items() if (key := ("amqp091", name))}
+        for short in families
+    }
+    until(counted, wanted.__eq__)
+    for kind in names:
+        broker.delete_queue(kind)
+
+
 def test_what_a_closed_connection_has_counted_stays(scrape, broker):
     """The bytes of a connection stay counted when it is lost, and its consumers are no longer counted (CM-359, CM-363,
     CM-376, CM-377).

@@ -187,6 +187,7 @@ class ChannelConsumers:
         except AmqpError:
             self._table.remove(tag)
             raise
+        self._deliveries.note_type(row.queue_id, row.type)
         if row.type == STREAM.name:
             self._deliveries.streams[row.queue_id] = queue_phrase(row.vhost, row.name)
         consumer.stage = "running"
@@ -473,7 +474,7 @@ class ChannelConsumers:
                 source = deliveries.unacked.sources.get(queue_id) or deliveries.unacked.source(queue_id)
                 deliveries.expect_ack(UnackedRun(first, source, tag, tags, self._now()))
             total += count
-        deliveries.delivered(total, redelivered, consumer.no_ack)
+        deliveries.delivered(queue_id, total, redelivered, consumer.no_ack)
         step = consumer.notice_step
         if step == NOTICE_STEP and largest <= SMALL_CONTENT:
             step = NOTICE_STEP_SMALL

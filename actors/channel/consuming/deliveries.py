@@ -40,6 +40,7 @@ class Deliveries:
         "_tracer",
         "counts",
         "next_tag",
+        "of_type",
         "streams",
         "unacked",
         "work",
@@ -79,6 +80,8 @@ class Deliveries:
         self.next_tag = 1
         #: The phrases of the streams that the channel has consumed from, by queue id.
         self.streams: dict[str, str] = {}
+        #: By queue id: what the node counts of that type of queue. Classic queues are not among them.
+        self.of_type: dict[str, MessageCounts] = {}
 
     def expect_ack(self, run: UnackedRun) -> None:
         self.unacked.add(run)
@@ -219,7 +222,7 @@ class Deliveries:
             gather(settlements, run.source, outcome, run.tags)
         self._limiter.settled(runs)
 
-    def delivered(self, count: int, redelivered: int, no_ack: bool) -> None:
+    def delivered(self, queue_id: str, count: int, redelivered: int, no_ack: bool) -> None:
         """Count deliveries to a consumer."""
         of_channel, of_node = self.counts, self._context.counts
         if no_ack:
@@ -231,15 +234,35 @@ class Deliveries:
         if redelivered:
             of_channel.redeliver += redelivered
             of_node.redeliver += redelivered
+        if self.of_type and queue_id in self.of_type:
+            of_type = self.of_type[queue_id]
+            if no_ack:
+                of_type.deliver_no_ack += count
+            else:
+                of_type.deliver += count
+            of_type.redeliver += redelivered
 
     def _count_acks(self, runs: list[UnackedRun]) -> None:
         count = len(runs[0].tags) if len(runs) == 1 else sum([len(run.tags) for run in runs])
         self.counts.ack += count
         self._context.counts.ack += count
+        if self.of_type:
+            for run in runs:
+                of_type = self.of_type.get(run.source.queue_id)
+                if of_type is not None:
+                    of_type.ack += len(run.tags)
 
-    def count(self, counter: str, count: int) -> None:
-        for counts in (self.counts, self._context.counts):
-            setattr(counts, counter, getattr(counts, counter) + count)
+    def note_type(self, queue_id: str, queue_type: str) -> None:
+        """Have the node count what this queue delivers by the queue's type, unless it is a classic one."""
+        of_type = self._context.counts.of_type.get(queue_type)
+        if of_type is not None:
+            self.of_type[queue_id] = of_type
+
+    def count(self, counter: str, queue_id: str) -> None:
+        """Count something of one message from this queue."""
+        for counts in (self.counts, self._context.counts, self.of_type.get(queue_id)):
+            if counts is not None:
+                setattr(counts, counter, getattr(counts, counter) + 1)
 
     def _send_by_source(self, settlements: dict[DeliverySource, Settlement]) -> None:
         gathered = self._queues.settlements

@@ -125,14 +125,15 @@ class Gets:
 
     def _answer(self, row: QueueRow, delivery: FetchedMessages | None, messages_left: int, no_ack: bool) -> None:
         output, deliveries, count = self._output, self._deliveries, self._deliveries.count
+        deliveries.note_type(row.queue_id, row.type)
         if delivery is None:
-            count("get_empty", 1)
+            count("get_empty", row.queue_id)
             output.put_method(methods.BasicGetEmpty(""))
             return
         origins, is_redelivered, tags, contents = delivery
-        count("get_no_ack" if no_ack else "get", 1)
+        count("get_no_ack" if no_ack else "get", row.queue_id)
         if is_redelivered:
-            count("redeliver", 1)
+            count("redeliver", row.queue_id)
         origin = any_of(origins)
         tag = deliveries.next_tag
         deliveries.next_tag += 1

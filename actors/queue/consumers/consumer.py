@@ -113,6 +113,8 @@ class Consumer:
     user: str
     #: Deliveries that await an ack; those to a `no_ack` consumer do not count.
     unacked: int = 0
+    #: All messages that it was ever given, for listings.
+    delivered: int = 0
     #: What bounds it beside prefetch, socket and limiter. Only a `GatedConsumer` has a gate or a limit
     #: (`Consumers.set_bounds`).
     gate: ConsumerGate | None = None
@@ -154,6 +156,7 @@ class Consumer:
     def took(self, count: int) -> None:
         """Count `count` messages that the consumer is given."""
         channel = self.channel
+        self.delivered += count
         channel.unsent += count
         if channel.is_limited:
             channel.granted -= count
@@ -187,6 +190,8 @@ class Consumer:
             "arguments": self.arguments,
             "user": self.user,
             "blocked_by": self.blocked_by,
+            "unacked": self.unacked,
+            "delivered": self.delivered,
         }
 
 

@@ -129,6 +129,7 @@ class DeadLetterer:
         "backing",
         "batch",
         "counters",
+        "dropped",
         "waiting",
     )
 
@@ -150,8 +151,9 @@ class DeadLetterer:
         self._wall_clock = wall_clock
         self._exchange: str | None = None
         self._routing_key: str | None = None
-        #: Dead messages by reason, whether or not they became dead letters (AB-154).
-        self.counters = _NONE_DEAD
+        #: Dead messages by reason, whether or not they became dead letters (AB-154), and those among them that had no
+        #: exchange to go to.
+        self.counters = self.dropped = _NONE_DEAD
         #: How many messages callers that remove dead messages should take at a time. It is small while messages are
         #: large, because the size of a message is known only when it is taken.
         self.batch = FIRST_BATCH
@@ -181,15 +183,22 @@ class DeadLetterer:
 
     def count(self, reason: str, number: int) -> None:
         if self.counters is _NONE_DEAD:
-            self.counters = dict(_NONE_DEAD)
+            self.counters, self.dropped = dict(_NONE_DEAD), dict(_NONE_DEAD)
         self.counters[reason] += number
+        if self._existing_exchange() is None:
+            self.dropped[reason] += number
+
+    def _existing_exchange(self) -> str | None:
+        """The name of the dead-letter exchange; None if the queue has none, or if there is no exchange of that name."""
+        exchange = self._exchange
+        return None if exchange is None or self._routing.exchange(self._row.vhost, exchange) is None else exchange
 
     def report_gone(self, reason: str, tags: Sequence[int]) -> None:
         """Report to the message index, if the queue is indexed, what became of dead messages."""
-        index, exchange = self._effects.index, self._exchange
+        index, exchange = self._effects.index, self._existing_exchange()
         if index is None:
             return
-        if exchange is not None and self._routing.exchange(self._row.vhost, exchange) is not None:
+        if exchange is not None:
             index.gone("dead-lettered", tags, f"{reason}, to exchange '{exchange}'")
         elif reason == EXPIRED:
             index.gone("expired", tags)
@@ -232,8 +241,8 @@ class DeadLetterer:
         Returns whether some are recorded in the journal.
         """
         self.count(reason, len(messages))
-        exchange = self._exchange
-        if exchange is None or self._routing.exchange(self._row.vhost, exchange) is None:
+        exchange = self._existing_exchange()
+        if exchange is None:
             return False
         targets: Targets = {}
         is_recorded = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ....amqp.frames import content_properties
 from ....amqp.properties import decode_properties
 from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.inspection import layers
 from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
 from ..consumers.consumers import Consumers
@@ -51,6 +52,8 @@ def queue_items(
         "exclusive_consumer_tag": exclusive.tag if exclusive else "",
         "exclusive_consumer": exclusive.channel.channel_id if exclusive else None,
         "dead_lettered": dict(dead_letterer.counters),
+        "dead_dropped": dict(dead_letterer.dropped),
+        "layers": layers(state.backing)._asdict(),
         "readers": len(range_readers.readers),
         "first_number": None if numbers is None else numbers.start,
         "next_number": None if numbers is None else numbers.stop,

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ....routing.arguments.consumer_arguments import consumer_group
 from ....runtime.credit import CreditFlow, link_peer, pair_across_links
 from ....runtime.process import Process
 from ....runtime.system.address import is_elsewhere, node_of, system_of
 from ....runtime.turn_work import STEP
 from ...contracts.channel import to_channel
 from ...events.credit_events import trace_credit
-from ..consumers.consumer import UNSENT_LIMIT, ChannelRecord
+from ..consumers.consumer import UNSENT_LIMIT, ChannelRecord, Consumer
 
 if TYPE_CHECKING:
     from ....runtime.contract import Address
@@ -107,7 +108,10 @@ class ChannelRecords:
     # -- for whoever shows them ---
 
     def name_nodes(self, consumers: Iterator[InfoItems], own_node: str) -> Slices[list[InfoItems]]:
-        """Return the items of the consumers, each with the node that its channel is on."""
+        """Return the items of the consumers, each with the node that its channel is on.
+
+        A consumer of a group also has `lowest_unacked`, the lowest number of a message that it holds (QP-111).
+        """
         here = system_of(self._process.myAddress)
         named: list[InfoItems] = []
         for items in consumers:
@@ -117,4 +121,27 @@ class ChannelRecords:
             named.append(items)
             if len(named) % STEP == 0:
                 yield
+        lowest: dict[str, dict[str, int]] = {}
+        for at, items in enumerate(named, 1):
+            if consumer_group(items["arguments"]):
+                channel_id = items["channel"]
+                if channel_id not in lowest:
+                    channel = self.by_id.get(channel_id)
+                    lowest[channel_id] = {} if channel is None else (yield from _lowest_held(channel))
+                items["lowest_unacked"] = lowest[channel_id].get(items["consumer_tag"])
+            if at % STEP == 0:
+                yield
         return named
+
+
+def _lowest_held(channel: ChannelRecord) -> Slices[dict[str, int]]:
+    """By consumer tag: the lowest ack tag among the messages that this consumer of the channel holds. It is the number
+    of a message.
+    """
+    lowest: dict[str, int] = {}
+    for count, (ack_tag, owner) in enumerate(zip(channel.pending, channel.pending.owners()), 1):
+        if isinstance(owner, Consumer):
+            lowest[owner.tag] = min(ack_tag, lowest.get(owner.tag, ack_tag))
+        if count % STEP == 0:
+            yield
+    return lowest

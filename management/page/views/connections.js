@@ -79,6 +79,12 @@ function connection(context) {
 }
 
 async function closeConnection(name) {
-  if (!(await confirmed(`Close the connection '${name}'? Its client gets the error 320 and may connect again.`, "Close connection"))) return;
-  if (await attempt(() => request("DELETE", `connections/${enc(name)}`), "The connection is closed.")) location.hash = "#/connections";
+  const answer = await confirmed(`Close the connection '${name}'? Its client gets the error 320 and may connect again.`, "Close connection", [{ name: "reason", label: "Reason, which the client is given" }]);
+  if (!answer) return;
+  const close = () => {
+    // A header has no other letters.
+    if (/[^\x20-\x7e]/.test(answer.reason)) throw new Error("The reason may have only letters, digits and signs of ASCII.");
+    return request("DELETE", `connections/${enc(name)}`, undefined, answer.reason ? { "x-reason": answer.reason } : {});
+  };
+  if (await attempt(close, "The connection is closed.")) location.hash = "#/connections";
 }

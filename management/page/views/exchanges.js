@@ -9,6 +9,7 @@ import { rangeChoice, samples } from "../chart.js";
 import { Facts, bindingsTable, heading, lines, missing, publishing, ratesChart } from "../details.js";
 import { attempt, confirmed, form, hint, say, section } from "../dialog.js";
 import { el, put } from "../dom.js";
+import { EXCHANGE_ARGUMENTS } from "../keys.js";
 import { plural, rateOf } from "../format.js";
 import { List } from "../table.js";
 
@@ -41,19 +42,28 @@ export function exchanges(context) {
 }
 
 function adding(context) {
-  return form("Add an exchange", [
+  const element = form("Add an exchange", [
     { name: "vhost", label: "Virtual host", value: context.vhost() || "/", required: true },
     { name: "name", label: "Name", required: true },
     { name: "type", label: "Type", type: "select", options: ["direct", "fanout", "topic", "headers"] },
     { name: "durable", label: "Durable", type: "select", options: [["true", "durable"], ["false", "transient"]] },
     { name: "auto_delete", label: "Delete when its last binding goes", type: "check" },
     { name: "internal", label: "Internal: clients cannot publish to it", type: "check" },
-    { name: "arguments", label: "Arguments", type: "table", shortcuts: [["alternate-exchange", "exchange for messages that reach no queue"]] },
+    { name: "arguments", label: "Arguments", type: "table", shortcuts: EXCHANGE_ARGUMENTS },
   ], "Add exchange", async ({ vhost, name, durable, ...values }) => {
     await request("PUT", `exchanges/${enc(vhost)}/${encExchange(name)}`, { ...values, durable: durable === "true" });
     say(`Exchange '${name}' is there.`);
     context.reload();
   });
+  offerTypes(element.querySelector("[name=type]"));
+  return element;
+}
+
+/** Offer the types that extensions of the broker have added. */
+async function offerTypes(select) {
+  const { exchange_types: types } = await get("overview?columns=exchange_types").catch(() => ({ exchange_types: [] }));
+  const known = new Set([...select.options].map((option) => option.value));
+  select.append(...types.filter((type) => !known.has(type.name)).map((type) => el("option", { value: type.name }, type.name)));
 }
 
 function exchange(context) {
@@ -75,12 +85,14 @@ function exchange(context) {
   const update = (table) => (rows) => { if (Array.isArray(rows)) table.update(rows); };
   const body = el("div", {},
     el("div", { class: "charts" }, chart.element, el("section", {}, facts.element)),
+    name === "" && el("p", { class: "calm" }, "Each queue is bound to the default exchange by its name. These bindings can be neither added nor taken away."),
     name !== "" && [el("h2", {}, "Bindings from this exchange"), from.element, el("h2", {}, "Bindings to this exchange"), to.element, section("Add a binding", binding(vhost, name, context.reload))],
     section("Where would this go?", wherever(vhost, name)),
     section("Publish a message", publishing(vhost, name, "", context.reload)));
   const remove = async () => {
-    if (!(await confirmed(`Delete exchange '${name}' in virtual host '${vhost}' with its bindings?`, "Delete exchange"))) return;
-    if (await attempt(() => request("DELETE", path), `Exchange '${name}' is deleted.`)) location.hash = "#/exchanges";
+    const answer = await confirmed(`Delete exchange '${name}' in virtual host '${vhost}' with its bindings?`, "Delete exchange",
+      [{ name: "if-unused", label: "only if nothing is bound to it", type: "check" }]);
+    if (answer && await attempt(() => request("DELETE", withQuery(path, answer)), `Exchange '${name}' is deleted.`)) location.hash = "#/exchanges";
   };
   const sources = [{ path: () => withQuery(path, samples("msg_rates")), take }];
   if (name !== "") {

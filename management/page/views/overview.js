@@ -3,12 +3,13 @@
  * @module
  */
 
-import { enc, withQuery } from "../api.js";
+import { enc, request, withQuery } from "../api.js";
 import { state } from "../badges.js";
 import { Chart, lengthPoints, rangeChoice, ratePoints, samples } from "../chart.js";
+import { attempt, confirmed } from "../dialog.js";
 import { el, put, setText } from "../dom.js";
 import { flow } from "../flow.js";
-import { bytes, count, rate, span } from "../format.js";
+import { bytes, count, moment, rate, span } from "../format.js";
 import { may } from "../session.js";
 import { Table, meter } from "../table.js";
 
@@ -41,6 +42,13 @@ export function overview(context) {
     { id: "port", title: "Port", number: true, cell: (row) => String(row.port) },
     { id: "node", title: "Node", cell: (row) => row.node },
   ], (row) => `${row.node} ${row.protocol} ${row.port}`, "Ports");
+  const contexts = new Table([
+    { id: "description", title: "Context", cell: (row) => row.description }, { id: "bound", title: "Bound to", cell: (row) => row.ip }, { id: "port", title: "Port", number: true, cell: (row) => String(row.port) },
+    { id: "tls", title: "TLS", cell: (row) => (row.ssl ? "yes" : "no") }, { id: "path", title: "Path", cell: (row) => row.path }, { id: "node", title: "Node", cell: (row) => row.node },
+  ], (row) => `${row.node} ${row.port}`, "Web contexts");
+  const events = new Table([
+    { id: "time", title: "Time", cell: (row) => moment(row.time) }, { id: "kind", title: "Subject", cell: (row) => row.kind }, { id: "text", title: "What happened", wrap: true, cell: (row) => row.text },
+  ], (row) => String(row.number), "Recent events");
   const churn = el("dl", { class: "pairs" });
   const take = (value) => {
     if (value.error) return;
@@ -48,21 +56,30 @@ export function overview(context) {
     lengths.update(Object.fromEntries(LENGTHS.map(({ id }) => [id, lengthPoints(value.queue_totals[`${id}_details`], value.queue_totals[id])])));
     rates.update(Object.fromEntries(RATES.map(({ id }) => [id, ratePoints(value.message_stats[`${id}_details`])])));
     listeners.update(value.listeners);
+    contexts.update(value.contexts);
     showChurn(churn, value.churn_rates);
   };
   return {
     title: "Overview",
     element: el("div", { class: "overview" },
-      el("div", { class: "heading" }, el("h1", {}, "Overview"), rangeChoice(context.reload)),
+      el("div", { class: "heading" }, el("h1", {}, "Overview"), rangeChoice(context.reload), el("span", { class: "space" }),
+        may("administrator") && el("button", { onclick: () => reset(context.reload) }, "Reset statistics")),
       tiles, el("div", { class: "charts" }, lengths.element, rates.element),
       may("monitoring") && [chain.element, el("h2", {}, "Nodes"), nodes.element, el("div", { class: "columns" },
-        el("section", {}, el("h2", {}, "Ports"), listeners.element), el("section", {}, el("h2", {}, "Churn"), churn))]),
+        el("section", {}, el("h2", {}, "Ports"), listeners.element, el("h2", {}, "Web contexts"), contexts.element),
+        el("section", {}, el("h2", {}, "Churn"), churn, el("h2", {}, "Recent events"), events.element))]),
     sources: [
       { path: () => withQuery("overview", samples("msg_rates", "lengths")), take },
       { path: () => (may("monitoring") ? "nodes" : null), take: (value) => { if (Array.isArray(value)) nodes.update(value); } },
+      { path: () => (may("monitoring") ? "recent-events" : null), take: (value) => { if (Array.isArray(value)) events.update(value); } },
       ...chain.sources,
     ],
   };
+}
+
+async function reset(reload) {
+  if (!(await confirmed("Forget the rates and the charts of all objects? Counters go on.", "Reset statistics"))) return;
+  if (await attempt(() => request("DELETE", "reset"), "The statistics begin anew.")) reload();
 }
 
 function show(tiles, value) {
@@ -90,6 +107,7 @@ function nodeTable() {
     { id: "fd", title: "File descriptors", number: true, cell: (row) => used(row, "fd_used", "fd_total") },
     { id: "sockets", title: "Sockets", number: true, cell: (row) => used(row, "sockets_used", "sockets_total") },
     { id: "processes", title: "Processes", number: true, cell: (row) => count(row.proc_used) },
+    { id: "version", title: "Version", cell: (row) => row.applications?.find((each) => each.name === "warren")?.version ?? "–" },
     { id: "uptime", title: "Uptime", number: true, cell: (row) => (row.uptime === undefined ? "–" : span(row.uptime / 1000)) },
   ], (row) => row.name, "Nodes");
 }

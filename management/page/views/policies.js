@@ -7,17 +7,10 @@ import { enc, get, request, withQuery } from "../api.js";
 import { lines } from "../details.js";
 import { attempt, confirmed, form, say, section } from "../dialog.js";
 import { el, put } from "../dom.js";
+import { POLICY_KEYS } from "../keys.js";
 import { count } from "../format.js";
 import { may } from "../session.js";
 import { Table } from "../table.js";
-
-/** The keys of a definition, with hints. */
-const KEYS = [
-  ["message-ttl", "ms that a message may wait"], ["expires", "ms without use after which a queue is deleted"], ["max-length", "most ready messages"],
-  ["max-length-bytes", "most bytes of ready messages"], ["overflow", "drop-head, reject-publish or reject-publish-dlx"], ["dead-letter-exchange", "exchange for dead letters"],
-  ["dead-letter-routing-key", "routing key of dead letters"], ["queue-mode", "default or lazy"], ["ha-mode", "all, exactly or nodes"], ["ha-params", "how many copies, or a list of nodes"],
-  ["ha-sync-mode", "manual or automatic"], ["alternate-exchange", "exchange for messages that reach no queue"],
-];
 
 /** Names that the preview shows. */
 const SHOWN = 20;
@@ -56,7 +49,7 @@ function policyForm(kind, vhost, reload) {
     { name: "pattern", label: "Pattern: a regular expression for names", required: true },
     { name: "apply-to", label: "Applies to", type: "select", options: kind === "policies" ? [["all", "exchanges and queues"], "queues", "exchanges"] : ["queues"] },
     { name: "priority", label: "Priority", type: "number", value: "0", hint: "Of several policies that match, the one with the highest priority is in effect." },
-    { name: "definition", label: "Definition", type: "table", shortcuts: KEYS },
+    { name: "definition", label: "Definition", type: "table", shortcuts: POLICY_KEYS },
   ], kind === "policies" ? "Set policy" : "Set operator policy", async ({ vhost: where, name, priority, ...values }) => {
     await request("PUT", `${kind}/${enc(where)}/${enc(name)}`, { ...values, priority: Number(priority) });
     say(`Policy '${name}' is in effect.`);

@@ -3,22 +3,15 @@
  * @module
  */
 
-import { enc, request } from "../api.js";
+import { enc, get, request } from "../api.js";
 import { badges, features, state, stateOf } from "../badges.js";
 import { form, hint, say, section } from "../dialog.js";
 import { el } from "../dom.js";
 import { bytes, count, headAge, rateOf, trend } from "../format.js";
+import { QUEUE_ARGUMENTS } from "../keys.js";
+import { may } from "../session.js";
 import { List } from "../table.js";
 import { queue } from "./queue.js";
-
-/** The arguments of a queue that have a meaning, with hints. */
-const QUEUE_ARGUMENTS = [
-  ["x-message-ttl", "ms that a message may wait"], ["x-expires", "ms without use after which the queue is deleted"],
-  ["x-max-length", "most ready messages"], ["x-max-length-bytes", "most bytes of ready messages"],
-  ["x-overflow", "drop-head, reject-publish or reject-publish-dlx"], ["x-dead-letter-exchange", "exchange for rejected and expired messages"],
-  ["x-dead-letter-routing-key", "routing key of dead letters"], ["x-single-active-consumer", "deliver to one consumer at a time: true"],
-  ["x-max-priority", "highest priority, 1 to 255"], ["x-queue-mode", "default or lazy"],
-];
 
 const address = (row) => `#/queues/${enc(row.vhost)}/${enc(row.name)}`;
 
@@ -29,7 +22,7 @@ const COLUMNS = [
   { id: "node", title: "Node", sort: "node", mark: (row) => `${row.node} ${row.slave_nodes} ${row.synchronised_slave_nodes}`, cell: node, hidden: true },
   { id: "type", title: "Type", sort: "type", cell: (row) => row.type },
   { id: "features", title: "Features", mark: (row) => JSON.stringify(features(row)), cell: (row) => badges(features(row)) },
-  { id: "policy", title: "Policy", sort: "policy", cell: (row) => row.policy ?? "" },
+  { id: "policy", title: "Policy", sort: "policy", cell: (row) => [row.policy, row.operator_policy].filter(Boolean).join(", ") },
   { id: "consumers", title: "Consumers", number: true, sort: "consumers", cell: (row) => count(row.consumers) },
   { id: "capacity", title: "Capacity", number: true, sort: "consumer_capacity", hidden: true, cell: (row) => (row.consumers ? `${Math.round(row.consumer_capacity * 100)} %` : "") },
   { id: "state", title: "State", sort: "state", mark: stateOf, cell: (row) => state(stateOf(row)) },
@@ -38,6 +31,9 @@ const COLUMNS = [
   { id: "total", title: "Total", number: true, sort: "messages", cell: (row) => count(row.messages) },
   { id: "trend", title: "Trend", sort: "messages_details.rate", cell: (row) => trend(row) },
   { id: "age", title: "Head age", number: true, hidden: true, sort: "head_message_timestamp", cell: headAge },
+  { id: "in_memory", title: "In memory", number: true, hidden: true, sort: "messages_ram", cell: (row) => count(row.messages_ram) },
+  { id: "bytes_ready", title: "Bytes ready", number: true, hidden: true, sort: "message_bytes_ready", cell: (row) => bytes(row.message_bytes_ready) },
+  { id: "bytes_unacked", title: "Bytes unacked", number: true, hidden: true, sort: "message_bytes_unacknowledged", cell: (row) => bytes(row.message_bytes_unacknowledged) },
   { id: "bytes", title: "Bytes", number: true, sort: "message_bytes", hidden: true, cell: (row) => bytes(row.message_bytes) },
   { id: "in", title: "Incoming", number: true, sort: "message_stats.publish_details.rate", cell: (row) => rateOf(row, "publish") },
   { id: "out", title: "Deliver / get", number: true, sort: "message_stats.deliver_get_details.rate", cell: (row) => rateOf(row, "deliver_get") },
@@ -68,15 +64,31 @@ export function queues(context) {
 }
 
 function adding(context) {
-  return form("Add a queue", [
+  const element = form("Add a queue", [
     { name: "vhost", label: "Virtual host", value: context.vhost() || "/", required: true },
     { name: "name", label: "Name", required: true },
+    { name: "type", label: "Type", type: "select", options: [["classic", "classic"], ["quorum", "quorum: durable, with replicas on several nodes"], ["stream", "stream: messages stay and are read by offset"], ["group", "group: a view of several queues"]] },
     { name: "durable", label: "Durable", type: "select", options: [["true", "durable"], ["false", "transient"]] },
     { name: "auto_delete", label: "Delete when its last consumer leaves", type: "check" },
-    { name: "arguments", label: "Arguments", type: "table", shortcuts: QUEUE_ARGUMENTS },
-  ], "Add queue", async (values) => {
-    await request("PUT", `queues/${enc(values.vhost)}/${enc(values.name)}`, { durable: values.durable === "true", auto_delete: values.auto_delete, arguments: values.arguments });
-    say(`Queue '${values.name}' is there.`);
+    { name: "node", label: "Node", type: "select", options: [["", "wherever its locator puts it"]] },
+    { name: "arguments", label: "Arguments", type: "table", shortcuts: QUEUE_ARGUMENTS.classic },
+  ], "Add queue", async ({ vhost, name, type, durable, node, ...values }) => {
+    const given = { ...values.arguments, ...(type === "classic" ? {} : { "x-queue-type": type }) };
+    await request("PUT", `queues/${enc(vhost)}/${enc(name)}`, { durable: durable === "true", auto_delete: values.auto_delete, arguments: given, ...(node ? { node } : {}) });
+    say(`Queue '${name}' is there.`);
     context.reload();
-  });
+  }, { changed: (name, inputs) => { if (name === "type") inputs.arguments.offer(QUEUE_ARGUMENTS[inputs.type.value()]); } });
+  offerNodes(element.querySelector("[name=node]"));
+  return element;
+}
+
+/** Offer the running nodes, if there are several. Otherwise there is nothing to choose. */
+async function offerNodes(select) {
+  const field = select.closest("label");
+  field.hidden = true;
+  if (!may("monitoring")) return;
+  const nodes = (await get("nodes?columns=name,running").catch(() => [])).filter((row) => row.running);
+  if (nodes.length < 2) return;
+  select.append(...nodes.map((row) => el("option", { value: row.name }, row.name)));
+  field.hidden = false;
 }

@@ -25,7 +25,7 @@ UNCOUNTED = (
 )
 
 #: Keys of RabbitMQ's `backing_queue_status` that warren has as well.
-BACKING = ("mode", "len", "next_seq_id")
+BACKING = ("mode", "len", "next_seq_id", "q1", "q2", "delta", "q3", "q4")
 
 
 @pytest.fixture(scope="module")
