@@ -1,16 +1,15 @@
 """`DeadLettersInTransit`: dead letters that queues have handed over to the journal and their targets have not taken.
 
 A dead letter belongs to the journal from then on (`store.journal.in_transit`). When its record is on the disk the
-journal sends it to its targets. A target that is down gets it when it opens again, from the journal's memory, or from
-the files if the node was started anew. For all queues that are down the journal keeps `DOWN_BYTES` of them. Further
-ones are dropped, as RabbitMQ drops all dead letters for a queue that is down: a queue may stay down for ever, and
-memory and disk would be filled.
+journal sends it to its targets, some of them in each turn. A target that is down gets it when it opens again, from the
+journal's memory, or from the files if the node was started anew. For all queues that are down the journal keeps
+`DOWN_BYTES` of them. Further ones are dropped, as RabbitMQ drops all dead letters for a queue that is down: a queue may
+stay down for ever, and memory and disk would be filled.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
 #: journal writes them again into another file. So they must be few: at most half as many bytes as a file has.
 DOWN_BYTES = 16 << 20
 
+#: The journal sends dead letters to as many targets in one turn, which takes 1 ms.
+SENT_AT_ONCE = 256
+
 log = logging.getLogger("warren.journal")
 
 
@@ -41,47 +43,37 @@ class DeadLettersInTransit:
         self._files = files
         self._queues = queues
         self._vhost = vhost
-        #: Dead letters that are sent to their targets when the journal is durable up to a position.
-        self.outgoing: deque[tuple[int, HandedOver]] = deque()
         #: Queues that are down and for which the journal has dropped a dead letter. The log names each of them once.
         self._dropping: set[int] = set()
 
-    def add(self, handed_over: Sequence[HandedOver]) -> None:
-        """Take dead letters over whose records were appended just now."""
-        files = self._files
-        for handed in handed_over:
-            if handed.is_recorded:
-                files.in_transit.add(handed, files.position)
-                self.forget_deleted(handed.targets)
-                if not self._queues.absent.isdisjoint(map(queue_of, handed.targets)):
-                    self._drop_for_down(handed)
-            self.outgoing.append((files.position, handed))
-
-    def send(self) -> None:
-        """Send the dead letters whose records are durable to their targets. One that is down gets them later."""
-        outgoing, durable = self.outgoing, self._files.durable
+    def send(self) -> bool:
+        """Send dead letters whose records are durable to their targets, as many as one turn may. One that is down gets
+        them later. Returns whether more are left, for another turn.
+        """
+        in_transit, durable, left = self._files.in_transit, self._files.durable, SENT_AT_ONCE
         entries: dict[int, list[HandedEntry]] = {}
-        while outgoing and outgoing[0][0] <= durable:
-            targets, first_id, origin, contents, body_bytes, is_recorded = outgoing.popleft()[1]
-            entry = (origin, contents, body_bytes, first_id, is_recorded, False)
+        while left > 0 and (part := in_transit.send(durable, left)) is not None:
+            handed, targets = part
+            left -= len(targets)
+            entry = (handed.origin, handed.contents, handed.body_bytes, handed.first_id, handed.is_recorded, False)
             for target in targets:
                 entries.setdefault(queue_of(target), []).append(entry)
+            if handed.is_recorded:
+                self.forget_deleted(targets)
+                if not self._queues.absent.isdisjoint(map(queue_of, targets)):
+                    self._drop_for_down(handed, targets)
         for queue, of_queue in entries.items():
             address = self._queues.addresses.get(queue) or self._queues.dormant.get(queue)
             if address is not None:
                 self._process.send(address, to_disk_user.handed_over(of_queue))
+        return in_transit.has_unsent(durable)
 
     def opened(self, queue: int) -> None:
-        """Send the queue, which is open now, the dead letters that wait for it.
-
-        Records that are not durable yet are reported with those of the other queues after their commit.
-        """
+        """Send the queue, which is open now, the dead letters that were sent to it before and that it has not taken."""
         self._dropping.discard(queue)
-        files = self._files
         again = [
             (item.origin, item.contents, item.body_bytes, item.first_id, True, True)
-            for item in files.in_transit.of(queue << LEVEL_BITS)
-            if item.position <= files.durable
+            for item in self._files.in_transit.of(queue << LEVEL_BITS)
         ]
         if again:
             self._process.send(self._queues.addresses[queue], to_disk_user.handed_over(again))
@@ -92,15 +84,15 @@ class DeadLettersInTransit:
             if queue_of(target) not in self._queues.existing:
                 self._files.in_transit.forget(target)
 
-    def _drop_for_down(self, handed: HandedOver) -> None:
-        """Drop dead letters for queues that are down if more wait for such queues than the journal keeps."""
+    def _drop_for_down(self, handed: HandedOver, targets: Sequence[int]) -> None:
+        """Drop dead letters for those targets that are down if more wait for such queues than the journal keeps."""
         in_transit, absent = self._files.in_transit, self._queues.absent
         waiting = sum(in_transit.bytes_of(target) for target in in_transit.targets if queue_of(target) in absent)
         if waiting <= DOWN_BYTES:
             return
         # Record the dead letters as taken, so that they are gone after a crash too, and no file is kept for them.
         writer = LogWriter()
-        for target in handed.targets:
+        for target in targets:
             if queue_of(target) in absent:
                 writer.take_over(target, handed.first_id, len(handed.contents))
                 self._log_dropped(queue_of(target))

@@ -44,7 +44,8 @@ class JournalView:
     def waiting(self, number: int) -> int:
         """Messages of this queue that the journal has read and not committed."""
         journal = self.journal
-        return sum(batch[number].messages for batch in (journal._waiting, journal._in_commit) if number in batch)
+        unreported = journal._waiting, journal._in_commit, journal._unreported
+        return sum(batch[number].messages for batch in unreported if number in batch)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ later has the body in the message store under this id.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from struct import pack, unpack
 from typing import NamedTuple
@@ -53,17 +54,16 @@ class Taken(NamedTuple):
 class WaitingDeadLetters:
     """Dead letters that one target has not taken yet.
 
-    position   the journal's position at which they were handed over
-    place      the position of the newest record that has them: the record is repeated when its file is given up
+    place   the position of the newest record that has them: the record is repeated when its file is given up
     """
 
-    __slots__ = ("contents", "first_id", "origin", "place", "position")
+    __slots__ = ("contents", "first_id", "origin", "place")
 
-    def __init__(self, first_id: int, origin: Origin, contents: Sequence[bytes], position: int) -> None:
+    def __init__(self, first_id: int, origin: Origin, contents: Sequence[bytes], place: int) -> None:
         self.first_id = first_id
         self.origin = origin
         self.contents = contents
-        self.position = self.place = position
+        self.place = place
 
     @property
     def end_id(self) -> int:
@@ -78,9 +78,7 @@ class WaitingDeadLetters:
         for low, high in ((self.first_id, first), (end, self.end_id)):
             if low < high:
                 contents = self.contents[low - self.first_id : high - self.first_id]
-                part = WaitingDeadLetters(low, self.origin, contents, self.position)
-                part.place = self.place
-                left.append(part)
+                left.append(WaitingDeadLetters(low, self.origin, contents, self.place))
         return left
 
     @property
@@ -89,39 +87,101 @@ class WaitingDeadLetters:
         return sizes * len(self.contents) if isinstance(sizes, int) else sum(sizes)
 
 
+class UnsentDeadLetters:
+    """Dead letters that the journal still has to send to `targets`, those of their targets that are left.
+
+    position   the journal's position at which they were handed over: they are sent when this is on the disk
+    place      as in `WaitingDeadLetters`
+    """
+
+    __slots__ = ("_sent_to", "handed", "place", "position")
+
+    def __init__(self, handed: HandedOver, position: int) -> None:
+        self.handed = handed
+        self.position = self.place = position
+        self._sent_to = 0
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        return self.handed.targets[self._sent_to :]
+
+    def take(self, most: int) -> tuple[int, ...]:
+        """Remove and return the next targets, at most this many."""
+        first = self._sent_to
+        self._sent_to += most
+        return self.handed.targets[first : self._sent_to]
+
+    @property
+    def is_sent(self) -> bool:
+        return self._sent_to >= len(self.handed.targets)
+
+
 class InTransit:
-    """All messages in transit in one journal, by target, in the order in which they were handed over."""
+    """All messages in transit in one journal, by target, in the order in which they were handed over.
+
+    Dead letters with thousands of targets cannot be noted for all of these in one turn. So what queues hand over is
+    `unsent` at first, as a whole. A target is noted when the dead letters are sent to it (`send`).
+    """
 
     def __init__(self) -> None:
+        #: Dead letters that have not been sent to all targets, those without a record as well.
+        self.unsent: deque[UnsentDeadLetters] = deque()
         #: By target, and then by the id of the first dead letter of each piece.
         self._by_target: dict[int, dict[int, WaitingDeadLetters]] = {}
         #: By target: the bytes of what it has not taken.
         self._bytes: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """How many dead letters are in transit; one with several targets counts once for each."""
-        return sum(len(item.contents) for waiting in self._by_target.values() for item in waiting.values())
+        """How many recorded dead letters are in transit; one with several targets counts once for each."""
+        return sum(len(item.contents) for waiting in self._by_target.values() for item in waiting.values()) + sum(
+            len(item.handed.contents) * len(item.targets) for item in self.unsent if item.handed.is_recorded
+        )
 
     @property
     def targets(self) -> Collection[int]:
-        """The queues that have not taken everything."""
+        """The queues that have not taken everything that was sent to them."""
         return self._by_target.keys()
 
     def of(self, target: int) -> Collection[WaitingDeadLetters]:
-        """The dead letters that the target has not taken yet."""
+        """The dead letters that were sent to the target and that it has not taken yet."""
         return self._by_target.get(target, {}).values()
 
     def bytes_of(self, target: int) -> int:
-        """The body bytes of what the target has not taken yet."""
+        """The body bytes of what was sent to the target and what it has not taken yet."""
         return self._bytes.get(target, 0)
 
-    def add(self, handed: HandedOver, position: int) -> None:
-        """Note dead letters that were handed over. A record that was repeated is noted once."""
+    def hand_over(self, handed: HandedOver, position: int) -> None:
+        """Take dead letters over, to be sent when the journal is on the disk up to `position`."""
+        self.unsent.append(UnsentDeadLetters(handed, position))
+
+    def has_unsent(self, durable: int) -> bool:
+        """Whether dead letters may be sent when the journal is on the disk up to this position."""
+        return bool(self.unsent) and self.unsent[0].position <= durable
+
+    def send(self, durable: int, most: int) -> tuple[HandedOver, tuple[int, ...]] | None:
+        """The dead letters to be sent next, and at most this many targets that get them now and are noted; None if
+        there are none before the position `durable`.
+        """
+        if not self.has_unsent(durable):
+            return None
+        item = self.unsent[0]
+        targets = item.take(most)
+        if item.is_sent:
+            self.unsent.popleft()
+        if item.handed.is_recorded:
+            self._note(item.handed, targets, item.place)
+        return item.handed, targets
+
+    def add(self, handed: HandedOver, place: int) -> None:
+        """Note dead letters that were handed over for all their targets. A record that was repeated is noted once."""
+        self._note(handed, handed.targets, place)
+
+    def _note(self, handed: HandedOver, targets: Sequence[int], place: int) -> None:
         first_id = handed.first_id
-        for target in handed.targets:
+        for target in targets:
             waiting = self._by_target.setdefault(target, {})
             if first_id not in waiting:
-                waiting[first_id] = WaitingDeadLetters(first_id, handed.origin, handed.contents, position)
+                waiting[first_id] = WaitingDeadLetters(first_id, handed.origin, handed.contents, place)
                 self._bytes[target] = self._bytes.get(target, 0) + handed.body_bytes
 
     def take(self, taken: Taken) -> None:
@@ -143,17 +203,22 @@ class InTransit:
             del self._by_target[taken.target], self._bytes[taken.target]
 
     def forget(self, target: int) -> None:
-        """Forget what is in transit to this target, because it was deleted."""
+        """Forget what was sent to this target, because it was deleted."""
         self._by_target.pop(target, None)
         self._bytes.pop(target, None)
 
-    def placed_before(self, position: int) -> list[tuple[int, WaitingDeadLetters]]:
-        """The dead letters that only records up to this position have, each with its target."""
-        return [
-            (target, item)
+    def placed_before(self, position: int) -> list[tuple[UnsentDeadLetters | WaitingDeadLetters, HandedOver]]:
+        """The dead letters that only records up to this position have, each with the record that would repeat it."""
+        noted: list[tuple[UnsentDeadLetters | WaitingDeadLetters, HandedOver]] = [
+            (item, HandedOver((target,), item.first_id, item.origin, item.contents, item.body_bytes, True))
             for target, waiting in self._by_target.items()
             for item in waiting.values()
             if item.place <= position
+        ]
+        return noted + [
+            (item, item.handed._replace(targets=item.targets))
+            for item in self.unsent
+            if item.place <= position and item.handed.is_recorded
         ]
 
 

@@ -40,7 +40,7 @@ from ..disk.damage_log import log_damaged, log_foreign
 from ..disk.disk import Disk, File, SyncFailed
 from ..messages.lives import Lives, encode_lives
 from ..messages.records import FRAME_LIMIT, Kind, Type, encode_sizes, frame, record
-from .in_transit import HandedOver, InTransit, encode_handed_over
+from .in_transit import InTransit, encode_handed_over
 from .journal_file import SUFFIX, file_name, file_number
 from .log_writer import QueueRecords
 from .number_reserve import AHEAD
@@ -229,13 +229,12 @@ class JournalEngine:
     def in_transit_before(self, file: int) -> int:
         """The bytes of dead letters in transit that only the files before `file` have."""
         waiting = self.in_transit.placed_before(self._begins.get(file, self.position))
-        return sum(len(content) for _, item in waiting for content in item.contents)
+        return sum(len(content) for _, handed in waiting for content in handed.contents)
 
     def _repeat_in_transit(self, file: int) -> None:
         """Record once more the dead letters in transit that only the files before `file` have."""
-        for target, item in self.in_transit.placed_before(self._begins.get(file, self.position)):
-            handed = HandedOver((target,), item.first_id, item.origin, item.contents, item.body_bytes, True)
-            item.place = self._append(record(Type.HANDED_OVER, target, encode_handed_over(handed)), 1)
+        for item, handed in self.in_transit.placed_before(self._begins.get(file, self.position)):
+            item.place = self._append(record(Type.HANDED_OVER, handed.targets[0], encode_handed_over(handed)), 1)
 
     @property
     def numbers(self) -> KeysView[int]:

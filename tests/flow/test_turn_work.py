@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from time import monotonic
 
+import pytest
+
 from warren.amqp import methods as m
 from warren.amqp.frames import method_frame
 from warren.cli.node_client import NodeClient, Target
@@ -246,14 +248,17 @@ def test_a_queue_with_many_consumers_is_listed_and_deleted(client, broker, turns
     channel.delete("q")
 
 
-def test_dead_letters_go_to_many_queues(client, broker, turns):
-    """Each queue gets each dead letter once, in order, and what dies later comes behind it, to one queue too."""
+@pytest.mark.parametrize("durable", [False, True])
+def test_dead_letters_go_to_many_queues(client, broker, turns, durable):
+    """Each queue gets each dead letter once, in order, and what dies later comes behind it, to one queue too. Between
+    durable queues the journal hands them over.
+    """
     channel = client.channel()
-    declare(channel)
+    declare(channel, durable=durable)
     bind(channel)
-    channel.queue("source", arguments={"x-dead-letter-exchange": "many"})
+    channel.queue("source", durable=durable, arguments={"x-dead-letter-exchange": "many"})
     for number in range(4):
-        channel.publish(f"{number}", "source", message_id=f"{number}")
+        channel.publish(f"{number}", "source", message_id=f"{number}", delivery_mode=2 if durable else 1)
     for _ in range(4):
         last = channel.get("source")
     channel.nack(last.method.delivery_tag, multiple=True, requeue=False)

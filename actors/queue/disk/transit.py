@@ -46,7 +46,7 @@ class Transit:
         embed_below: int,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        #: The queue's number in the journal: that of its level 0.
+        #: As `number_in_journal` has it.
         self._queue = number << LEVEL_BITS
         self._log = log
         self._bodies = bodies
@@ -59,11 +59,12 @@ class Transit:
 
     # -- out
 
-    def hand_over(self, rows: Sequence[QueueRow], origin: Origin, contents: Sequence[bytes], body_bytes: int) -> None:
-        """Record that the journal has these dead letters now, and passes them on to these durable queues."""
-        targets = tuple(queue_number(row.queue_id) << LEVEL_BITS for row in rows)
+    def hand_over(self, targets: Sequence[int], origin: Origin, contents: Sequence[bytes], body_bytes: int) -> None:
+        """Record that the journal has these dead letters now, and passes them on to the durable queues with these
+        numbers (`number_in_journal`).
+        """
         first_id = self._ids.take(contents, 0)
-        handed = HandedOver(targets, first_id, origin, contents, body_bytes, origin.persistent)
+        handed = HandedOver(tuple(targets), first_id, origin, contents, body_bytes, origin.persistent)
         self._log.hand_over(self._queue, handed)
 
     def close(self) -> None:
@@ -114,3 +115,8 @@ class Transit:
 
     def _is_large(self, content: bytes) -> bool:
         return len(content) >= self._embed_below and body_size(content) + properties_size(content) >= self._embed_below
+
+
+def number_in_journal(row: QueueRow) -> int:
+    """The number of a durable queue in the journal, to which dead letters are handed over: that of its level 0."""
+    return queue_number(row.queue_id) << LEVEL_BITS

@@ -3,7 +3,8 @@
 `DeadLetterer` counts dead messages, makes dead letters of them and has these go to the queues that the dead-letter
 exchange routes them to. From a durable queue to a durable queue on the same node they go by way of the journal
 (`Transit`), so that no crash loses or doubles a persistent one. To any other queue they are sent at most once. Neither
-way has confirm, credit or mandatory. `Rejections` brings it the messages that consumers reject.
+way has confirm, credit or mandatory. What goes to very many queues takes several turns (`fan_outs`). `Rejections`
+brings it the messages that consumers reject.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.variable.placement import EMBED_BELOW
 from ...contracts.queue import to_queue
 from ..disk.disk_loader import PendingRead
-from ..disk.transit import Transit
+from ..disk.transit import Transit, number_in_journal
 from ..effects import Effects
+from .fan_outs import FanOut, LaterDeaths, Rows, WideHandOver
 
 if TYPE_CHECKING:
     from ...contracts.queue import AtMostOnceEntry
@@ -69,46 +71,13 @@ FRAME_BYTES = 1 << 20
 #: Entries that are put down for a queue, in the time of one small dead message.
 SENT_AS_ONE = 4
 
-#: Dead letters that go to more queues than this are sent to as many in each turn. 20,000 queues take 60 ms.
+#: Dead letters that go to more queues than this are sent, or handed over, to as many in each turn. 20,000 queues take
+#: 60 ms.
 FAN_OUT = 256
 
 #: The logged cycles and the counters of a queue of which no message has died yet. Nearly all queues share them.
 _NO_CYCLES: frozenset[tuple[str, str]] = frozenset()
 _NONE_DEAD = {EXPIRED: 0, REJECTED: 0, MAXLEN: 0, DELIVERY_LIMIT: 0, PACED: 0}
-
-
-class _FanOut:
-    """Dead letters that are sent to very many queues, a part of these in each turn.
-
-    route      finds the queues; None if `rows` has them
-    rows       the queues that have not been sent to
-    entries    what each queue gets
-    headers    a queue that is in their x-death gets nothing, because the messages came back to it; None: no matter
-    """
-
-    __slots__ = ("entries", "headers", "route", "rows")
-
-    def __init__(
-        self,
-        route: WideRoute | None,
-        rows: Sequence[QueueRow],
-        entries: list[AtMostOnceEntry],
-        headers: Table | None = None,
-    ) -> None:
-        self.route = route
-        self.rows = rows
-        self.entries = entries
-        self.headers = headers
-
-    def take(self, most: int) -> Sequence[QueueRow]:
-        """The next queues, at most this many; none if they still have to be looked up."""
-        if self.route is not None:
-            self.route.look_up(most)
-            if self.route.rows is None:
-                return ()
-            self.rows, self.route = self.route.rows, None
-        taken, self.rows = self.rows[:most], self.rows[most:]
-        return taken
 
 
 class DeadLetterer:
@@ -163,9 +132,9 @@ class DeadLetterer:
         self._cycles = _NO_CYCLES
         #: How many entries `remove` has put down for queues.
         self._sent = 0
-        #: What later turns send; None if nothing waits. As long as anything does, no further message should die, and
-        #: later dead letters go behind it.
-        self.waiting: deque[_FanOut] | None = None
+        #: What later turns send and hand over; None if nothing waits. As long as anything does, no further message
+        #: should die, and later dead letters go behind it.
+        self.waiting: deque[FanOut | WideHandOver | LaterDeaths] | None = None
 
     def apply(self, settings: QueueSettings) -> None:
         """Use the dead-letter exchange and routing key of `settings` for messages that die from now on."""
@@ -212,7 +181,13 @@ class DeadLetterer:
         """
         count = len(messages)
         self._sent = 0
-        self._remove(reason, messages)
+        self.report_gone(reason, [message.tag for message in messages])
+        if self._transit is None:
+            self.publish(reason, messages)
+            self.backing.ack([message.tag for message in messages])
+        else:
+            self.count(reason, count)
+            self._remove(self._transit, LaterDeaths(reason, messages))
         more = sum([len(message.content) for message in messages]) // BYTES_AS_ONE + self._sent // SENT_AS_ONE
         if more > LARGEST_BATCH:
             self.batch = max(1, min(FIRST_BATCH, LARGEST_BATCH * count // (count + more)))
@@ -220,38 +195,80 @@ class DeadLetterer:
             self.batch = min(2 * self.batch, LARGEST_BATCH)
         return count + more
 
-    def _remove(self, reason: str, messages: Sequence[QueuedMessage]) -> None:
-        transit, backing = self._transit, self.backing
-        self.report_gone(reason, [message.tag for message in messages])
-        if transit is None:
-            self.publish(reason, messages)
-            backing.ack([message.tag for message in messages])
+    def _remove(self, transit: Transit, deaths: LaterDeaths) -> None:
+        """Remove dead messages of a durable queue, and have their dead letters published in the same frame of the
+        journal. Those for very many queues wait for other turns, and so do the messages behind them.
+        """
+        if self.waiting is not None:
+            self.waiting.append(deaths)
             return
+        reason, messages = deaths
+        backing, removed = self.backing, 0
         for some in _of_frames(messages):
-            if self.publish(reason, some):
-                backing.move([message.tag for message in some])
+            is_recorded, count, wide = self._publish(reason, some, True)
+            tags = [message.tag for message in some[:count]]
+            if is_recorded:
+                backing.move(tags)
                 transit.close()
             else:
-                backing.ack([message.tag for message in some])
+                backing.ack(tags)
+            removed += count
+            if wide is not None:
+                self._wait(wide)
+                removed += len(wide.messages)
+                if removed < len(messages):
+                    self._wait(LaterDeaths(reason, messages[removed:]))
+                return
 
-    @seam("which dead messages become dead letters")
+    def _wait(self, item: FanOut | WideHandOver | LaterDeaths) -> None:
+        """Put this behind what waits for another turn."""
+        if self.waiting is None:
+            self.waiting = deque()
+        self.waiting.append(item)
+        self._effects.need_turn()
+
     def publish(self, reason: str, messages: Sequence[QueuedMessage]) -> bool:
         """Count dead messages and, if there is a dead-letter exchange, have their dead letters go there, in order.
 
         Returns whether some are recorded in the journal.
         """
         self.count(reason, len(messages))
+        return self._publish(reason, messages, False)[0]
+
+    def publish_first(self, reason: str, messages: Sequence[QueuedMessage]) -> tuple[bool, int]:
+        """As `publish`, for the first messages: up to the first whose dead letter the journal would hand over to very
+        many queues. Returns how many these were as well.
+        """
+        is_recorded, count, _ = self._publish(reason, messages, self._transit is not None)
+        self.count(reason, count)
+        return is_recorded, count
+
+    @seam("which dead messages become dead letters")
+    def _publish(
+        self, reason: str, messages: Sequence[QueuedMessage], may_wait: bool
+    ) -> tuple[bool, int, WideHandOver | None]:
+        """Have the dead letters of these messages go to the dead-letter exchange, if there is one, in order.
+
+        If messages `may_wait`, this ends before the first whose dead letter the journal hands over to very many queues.
+        Returns whether dead letters are recorded in the journal, the number of messages before that first one, and what
+        has to wait.
+        """
         exchange = self._existing_exchange()
         if exchange is None:
-            return False
+            return False, len(messages), None
         targets: Targets = {}
-        is_recorded = False
+        is_recorded, count = False, 0
         # Messages of one origin that die together with equal properties become equal dead letters (their time is in
         # seconds), so these are computed once for a run of them.
         for (_, props), group in groupby(messages, key=_origin_and_properties):
-            is_recorded = self._route(reason, exchange, list(group), props, targets) or is_recorded
+            run = list(group)
+            found = self._route(reason, exchange, run, props, targets, may_wait)
+            if isinstance(found, WideHandOver):
+                self._send(targets)
+                return is_recorded, count, found
+            is_recorded, count = is_recorded or found, count + len(run)
         self._send(targets)
-        return is_recorded
+        return is_recorded, count, None
 
     def _send(self, targets: Targets) -> None:
         """Send dead letters now, or put them behind those that wait."""
@@ -259,33 +276,87 @@ class DeadLetterer:
             if self.waiting is None:
                 self._effects.send(row.address, to_queue.publish_at_most_once(entries))
             else:
-                self.waiting.append(_FanOut(None, (row,), entries))
+                self.waiting.append(FanOut(Rows(None, (row,)), entries))
         targets.clear()
 
     def send_waiting(self) -> None:
         """Send as many of the dead letters that wait as one turn may, and ask for another turn if some are left."""
-        waiting, left = self.waiting, FAN_OUT
-        while waiting and left > 0:
-            first = waiting[0]
-            rows = first.take(left)
-            for row in rows:
-                if first.headers is None or not self._is_cycle(first.headers, row):
-                    self._effects.send(row.address, to_queue.publish_at_most_once(list(first.entries)))
-            if first.route is not None:
-                break
+        left = FAN_OUT
+        while self.waiting and left > 0:
+            first = self.waiting[0]
+            if isinstance(first, LaterDeaths):
+                left = 0
+                self._die(first)
+                continue
+            rows = self._next_rows(first.rows, left)
             left -= max(1, len(rows))
-            if not first.rows:
-                waiting.popleft()
-        if waiting:
+            if isinstance(first, WideHandOver):
+                for row in rows:
+                    if self._is_near(row):
+                        first.targets.append(number_in_journal(row))
+                    else:
+                        first.far.append(row)
+            else:
+                for row in rows:
+                    self._effects.send(row.address, to_queue.publish_at_most_once(list(first.entries)))
+            if first.rows.route is not None:
+                break
+            if first.rows.are_taken:
+                self.waiting.popleft()
+                if isinstance(first, WideHandOver):
+                    self._finish(first)
+        if self.waiting:
             self._effects.need_turn()
         else:
             self.waiting = None
             self._effects.report_quiet()
 
-    def _route(self, reason: str, exchange: str, messages: list[QueuedMessage], props: bytes, targets: Targets) -> bool:
+    def _next_rows(self, rows: Rows, most: int) -> Sequence[QueueRow]:
+        """The next queues that get a dead letter, at most this many."""
+        taken, headers = rows.take(most), rows.headers
+        if headers is not None:
+            taken = [row for row in taken if not self._is_cycle(headers, row)]
+        return with_shards(self._routing, self._row.vhost, tuple(taken), rows.number)
+
+    def _die(self, deaths: LaterDeaths) -> None:
+        """Remove messages that are the first in the line. Those that have to wait again do so before all others."""
+        assert self.waiting is not None and self._transit is not None
+        behind, self.waiting = self.waiting, None
+        behind.popleft()
+        self._remove(self._transit, deaths)
+        for item in behind:
+            self._wait(item)
+
+    def _finish(self, hand_over: WideHandOver) -> None:
+        """Remove dead messages whose queues are known by now, and have their dead letters go there."""
+        transit, waiting = self._transit, self.waiting
+        assert transit is not None and waiting is not None
+        _, messages, origin, contents, body_bytes, targets, far = hand_over
+        tags = [message.tag for message in messages]
+        if targets:
+            transit.hand_over(targets, origin, contents, body_bytes)
+        if targets and origin.persistent:
+            self.backing.move(tags)
+            transit.close()
+        else:
+            self.backing.ack(tags)
+        if far:
+            shared = self._ids.take(contents, EMBED_BELOW) if len(far) > 1 else 0
+            waiting.appendleft(FanOut(Rows(None, far), [(origin, contents, body_bytes, shared)]))
+
+    def _route(
+        self,
+        reason: str,
+        exchange: str,
+        messages: list[QueuedMessage],
+        props: bytes,
+        targets: Targets,
+        may_wait: bool,
+    ) -> bool | WideHandOver:
         """Hand over the dead letters of messages with one origin and equal properties, or add them to `targets`.
 
-        Returns whether they are recorded in the journal.
+        Returns whether they are recorded in the journal; or what has to wait, if they `may_wait` and the journal hands
+        them over to very many queues.
         """
         origin = messages[0].origin
         names = self._routing.header_names(self._row.vhost, exchange)
@@ -299,53 +370,45 @@ class DeadLetterer:
             int(self._wall_clock()),
             self._routing_key,
         )
-        route, rows = self._found(exchange, keys, dead.headers)
-        if reason != REJECTED:
-            rows = tuple(row for row in rows if not self._is_cycle(dead.headers, row))
-        rows = with_shards(self._routing, self._row.vhost, rows, self._routed)
+        found = self._routing.begin_route(self._row.vhost, exchange, keys, dead.headers)
+        route, rows = (found, ()) if isinstance(found, WideRoute) else (None, found)
+        is_wide = route is not None or len(rows) > FAN_OUT
+        wide = Rows(route, rows, self._routed, None if reason == REJECTED else dead.headers)
+        if not is_wide or self._transit is not None and not may_wait:
+            # The journal is told now which queues it hands the dead letter over to.
+            is_wide, rows = False, ()
+            while not wide.are_taken:
+                rows += tuple(self._next_rows(wide, maxsize))
+            if not rows:
+                return False
         self._routed += 1
-        if not rows and route is None:
-            return False
         new_props = encode_properties(dead, more_headers)
         contents = [with_properties(message.content, new_props) for message in messages]
         new_origin = Origin(exchange, keys, dead.delivery_mode == 2, origin.priority, None)
         body_bytes = sum(map(body_size, contents))
+        if is_wide:
+            self._sent += SENT_AS_ONE * LARGEST_BATCH
+            if self._transit is not None:
+                return WideHandOver(wide, messages, new_origin, contents, body_bytes, [], [])
         is_recorded = False
         if self._transit is not None:
-            durable = [row for row in rows if self._is_near(row)]
+            durable = [number_in_journal(row) for row in rows if self._is_near(row)]
             if durable:
                 self._transit.hand_over(durable, new_origin, contents, body_bytes)
                 is_recorded = new_origin.persistent
                 rows = tuple(row for row in rows if not self._is_near(row))
-        is_wide = route is not None or len(rows) > FAN_OUT
+                if len(rows) > FAN_OUT:
+                    is_wide, wide = True, Rows(None, rows)
         shared = self._ids.take(contents, EMBED_BELOW) if is_wide or len(rows) > 1 else 0
         entry = new_origin, contents, body_bytes, shared
         if is_wide:
             self._send(targets)
-            if self.waiting is None:
-                self.waiting = deque()
-            headers = None if route is None or reason == REJECTED else dead.headers
-            self.waiting.append(_FanOut(route, rows, [entry], headers))
-            self._sent += SENT_AS_ONE * LARGEST_BATCH
-            self._effects.need_turn()
+            self._wait(FanOut(wide, [entry]))
             return is_recorded
         self._sent += len(rows)
         for row in rows:
             targets.setdefault(row.queue_id, (row, []))[1].append(entry)
         return is_recorded
-
-    def _found(
-        self, exchange: str, keys: tuple[str, ...], headers: Table | None
-    ) -> tuple[WideRoute | None, tuple[QueueRow, ...]]:
-        """The queues that a dead letter goes to, or the route that finds them later if they may be found later."""
-        found = self._routing.begin_route(self._row.vhost, exchange, keys, headers)
-        if not isinstance(found, WideRoute):
-            return None, found
-        if self._transit is None and not self._routing.has_shards(self._row.vhost):
-            return found, ()
-        # The journal is told now which queues it hands the dead letter over to, and so is each sharded queue.
-        found.look_up(maxsize)
-        return None, found.rows or ()
 
     def _is_near(self, row: QueueRow) -> bool:
         """Whether the journal can hand dead letters over to this queue."""

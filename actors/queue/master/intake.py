@@ -301,12 +301,8 @@ class Intake(Arrivals):
                 return False
         if self._expires_at_once(arrival) and (not len(backing) or self._is_never_kept):
             # A TTL of 0, and no consumer can take the messages (AB-96). Behind others they wait to become the head.
-            is_recorded = self._dead_letterer.publish("expired", arrival.messages())
-            numbers = self._discard(arrival, is_recorded)
-            self._dead_letterer.report_gone("expired", numbers)
-            if self._transit is not None:
-                self._transit.close()
-            return True
+            if self._expire(arrival):
+                return True
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
         if arrival.is_handed:
             self.take_over(arrival)
@@ -361,6 +357,21 @@ class Intake(Arrivals):
         if self._transit is not None:
             self._transit.close()
         return False
+
+    def _expire(self, arrival: Arrival) -> bool:
+        """Drop messages that expire on arrival. False if some are left, which must enter the queue and expire there:
+        very many queues get their dead letters, or those of messages before them.
+        """
+        dead_letterer, count = self._dead_letterer, len(arrival.contents)
+        if dead_letterer.waiting is not None:
+            return False
+        is_recorded, dead = dead_letterer.publish_first("expired", arrival.messages())
+        if dead:
+            numbers = self._discard(arrival if dead == count else arrival.cut(dead), is_recorded)
+            dead_letterer.report_gone("expired", numbers)
+            if self._transit is not None:
+                self._transit.close()
+        return dead == count
 
     def _expires_at_once(self, arrival: Arrival) -> bool:
         """Whether the messages of an arrival have expired already, because their TTL is 0.

@@ -12,6 +12,7 @@ import pytest
 from thespian.actors import ActorExitRequest, ActorSystem
 
 from warren.actors.context.disk_settings import JournalSettings
+from warren.actors.disk import journal as journal_module
 from warren.actors.disk.journal import Journal
 from warren.amqp.frames import build_content
 from warren.runtime.credit import STORE_PAIR
@@ -188,6 +189,35 @@ def test_appends_during_a_sync_share_the_next_one(stage, disk):
     stage.quiet()
     assert (one.received("durable"), two.received("durable")) == ([2, 7], [5])
     assert disk.syncs == before + 2
+
+
+def test_a_commit_for_many_queues_is_reported_in_several_turns(stage, disk, monkeypatch):
+    """After a sync the journal reports to some queues in each turn, to each once, and syncs the next batch meanwhile. A
+    queue whose process was replaced before its report gets none.
+    """
+    monkeypatch.setattr(journal_module, "REPORTED_AT_ONCE", 2)
+    reported = []
+    report = Journal._report
+
+    def recorded(journal):
+        before = len(journal._unreported)
+        report(journal)
+        reported.append(before - len(journal._unreported))
+
+    monkeypatch.setattr(Journal, "_report", recorded)
+    writers = [Writer(stage, queue) for queue in range(1, 8)]
+    disk.hold()
+    writers[0].publish()
+    stage.is_held()
+    for writer in writers:
+        writer.publish(3)
+        writer.publish(2)
+    stage.settle()
+    stage.base.end(stage.base.cells[writers[6].address.actorAddressString], CRASHED)
+    disk.release()
+    stage.quiet()
+    assert [writer.received("durable") for writer in writers[:6]] == [[1, 3], *[[2]] * 5]
+    assert max(reported) == 2 and sum(reported) == 7, "queue 1 twice, queues 2 to 6 once"
 
 
 def test_credit_comes_back_for_messages_that_are_on_disk(stage, disk):

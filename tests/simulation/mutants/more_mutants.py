@@ -12,15 +12,16 @@ from .one_node import bug
 
 
 @bug("which dead messages become dead letters")
-def dead_letter_lost(publish: Any, self: Any, reason: str, messages: Any) -> bool:
+def dead_letter_lost(publish: Any, self: Any, reason: str, messages: Any, may_wait: bool) -> Any:
     """A queue drops the last of several messages that die together."""
-    return bool(publish(self, reason, messages[:-1] if len(messages) > 1 else messages))
+    is_recorded, _, wide = publish(self, reason, messages[:-1] if len(messages) > 1 else messages, may_wait)
+    return is_recorded, len(messages), wide
 
 
 @bug("which dead messages become dead letters")
-def dead_letters_reversed(publish: Any, self: Any, reason: str, messages: Any) -> bool:
+def dead_letters_reversed(publish: Any, self: Any, reason: str, messages: Any, may_wait: bool) -> Any:
     """Messages that die together become dead letters in reverse order."""
-    return bool(publish(self, reason, messages[::-1]))
+    return publish(self, reason, messages[::-1], may_wait)
 
 
 @bug("whether a new consumer becomes the single active one")

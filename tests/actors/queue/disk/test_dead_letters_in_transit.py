@@ -14,6 +14,7 @@ import pytest
 
 from warren.actors.disk import dead_letters_in_transit, file_freeing
 from warren.actors.node.restart_policy import MAX_RESTARTS
+from warren.actors.queue.master import dead_letterer
 from warren.amqp.fields import Table
 from warren.amqp.frames import content_body
 from warren.routing.changes import BindingAdded
@@ -34,12 +35,13 @@ def dead_lettering(to: str, exchange: str = "", **arguments: Any) -> dict[str, A
 @dataclass
 class Scene:
     """Queues that are linked by dead-lettering, and how many `copies` they must have together of a message that has
-    left the first.
+    left the first. A turn deals with no more than `in_a_turn` targets of a dead letter.
     """
 
     queues: dict[str, dict[str, Any]]
     copies: int = 1
     fanout: tuple[str, ...] = ()
+    in_a_turn: int = 256
 
     def declare(self, stage: DurableStage) -> Queue_:
         declared = [stage.declare(name, **arguments) for name, arguments in self.queues.items()]
@@ -78,7 +80,25 @@ SCENES = {
         copies=3,
         fanout=("one", "two", "three"),
     ),
+    "to very many queues": Scene(
+        {"one": {}, "two": {}, "three": {}, "source": dead_lettering("", "amq.fanout", x_max_length=1)},
+        copies=3,
+        fanout=("one", "two", "three"),
+        in_a_turn=1,
+    ),
+    "to very many queues at once": Scene(
+        {"one": {}, "two": {}, "three": {}, "source": dead_lettering("", "amq.fanout", x_message_ttl=0)},
+        copies=3,
+        fanout=("one", "two", "three"),
+        in_a_turn=2,
+    ),
 }
+
+
+def in_turns_of(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Have no turn deal with more than `most` targets of a dead letter."""
+    monkeypatch.setattr(dead_letterer, "FAN_OUT", most)
+    monkeypatch.setattr(dead_letters_in_transit, "SENT_AT_ONCE", most)
 
 
 def arrived(stage: DurableStage) -> None:
@@ -86,7 +106,7 @@ def arrived(stage: DurableStage) -> None:
     journal = stage.actor(stage.storage.journal)
     stage.quiet()
     stage.until(
-        lambda: not len(journal.files.in_transit) and not journal._in_transit.outgoing and not journal._is_committing
+        lambda: not len(journal.files.in_transit) and not journal.files.in_transit.unsent and not journal._is_committing
     )
     stage.quiet()
 
@@ -131,10 +151,11 @@ def work(stage: DurableStage, scene: Scene, stops_after: int) -> tuple[list[byte
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
-def test_a_dead_letter_is_in_one_place_whenever_the_broker_is_killed(tmp_path, scene):
+def test_a_dead_letter_is_in_one_place_whenever_the_broker_is_killed(tmp_path, scene, monkeypatch):
     """A message and its dead letters are in one place whenever the broker is killed: the disk stops at its first
     operation, its fourth, and so on, and the broker starts again, every second time from what a power cut leaves.
     """
+    in_turns_of(monkeypatch, scene.in_a_turn)
     for stops_after in range(1, 1000, 3):
         disk, root = HeldDisk(), tmp_path / str(stops_after)
         with DurableStage(root, disk) as stage:
@@ -238,6 +259,63 @@ def test_dead_letters_for_a_deleted_queue_are_forgotten(stage, disk):
     assert question.answer() == 0
     arrived(stage)
     assert sizes(stage, "source") == [1]
+
+
+MANY = ("one", "two", "three", "four", "five")
+
+
+def fan(stage: DurableStage, **arguments: Any) -> Queue_:
+    """A queue whose dead letters go to the queues of `MANY`."""
+    for name in MANY:
+        stage.declare(name)
+        stage.routing.publish([BindingAdded("/", Binding.of("amq.fanout", "queue", name, "", Table()), True)])
+    return stage.declare("source", **dead_lettering("", "amq.fanout", x_max_length=1, **arguments))
+
+
+def bodies(stage: DurableStage, name: str) -> list[bytes]:
+    """The bodies of the messages of a queue, which are removed from it."""
+    return list(places(stage, Scene({name: {}}))[name].elements())
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_dead_letters_for_very_many_queues_stay_in_order(stage, disk, monkeypatch, persistent):
+    """Messages that die while the queues of an earlier one are looked up come behind it, in each queue."""
+    in_turns_of(monkeypatch, 2)
+    source, publisher = fan(stage), Publisher(stage)
+    wanted = publisher.publish(source, 3, persistent=persistent) + publisher.publish(source, 3, persistent=persistent)
+    arrived(stage)
+    assert all(bodies(stage, name) == wanted[:-1] for name in MANY)
+    assert sizes(stage, "source") == [1]
+
+
+def test_a_source_that_crashes_while_queues_are_looked_up_keeps_the_message(stage, disk, monkeypatch):
+    """A queue that crashes while the targets of its dead letters are looked up has the messages again, and each of the
+    targets gets each dead letter once.
+    """
+    in_turns_of(monkeypatch, 1)
+    source, publisher = fan(stage), Publisher(stage)
+    publisher.publish(source, 1)
+    publisher.await_confirms()
+    publisher.publish(source, 2)
+    stage.until(lambda: source.actor.role.dead_letterer.waiting)
+    stage.crash(source.address)
+    stage.restarted("source")
+    arrived(stage)
+    assert sizes(stage, "source", *MANY) in ([1, 2, 2, 2, 2, 2], [1, 0, 0, 0, 0, 0])
+
+
+def test_a_queue_that_is_deleted_while_dead_letters_are_sent_keeps_no_file(stage, disk, monkeypatch):
+    """Of the targets of a dead letter, those that are deleted before it is sent to them are forgotten."""
+    in_turns_of(monkeypatch, 1)
+    source, publisher = fan(stage), Publisher(stage)
+    publisher.publish(source, 1)
+    publisher.await_confirms()
+    publisher.publish(source, 1)
+    journal = stage.actor(stage.storage.journal)
+    stage.until(lambda: any(item.targets for item in journal.files.in_transit.unsent))
+    assert stage.ask(stage.recovered("five").address, "delete", False, False).answer() == 0
+    arrived(stage)
+    assert sizes(stage, "source", *MANY[:-1]) == [1, 1, 1, 1, 1]
 
 
 def test_a_clean_stop_keeps_what_is_on_its_way(tmp_path, disk):
