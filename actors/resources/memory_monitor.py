@@ -3,7 +3,7 @@ out among queues.
 
 It samples the memory in use from time to time (queue-and-store sections 8.1 and 8.2, QS-16, D-11):
 
-    memory in use > limit, no alarm      collect garbage, unless that was done a moment ago, give free heap back and
+    memory in use > limit, no alarm      collect garbage if there is a sign of it (`garbage`), give free heap back and
                                          sample again; if still above, raise the alarm
     memory in use <= limit, alarm        clear the alarm
 
@@ -15,14 +15,13 @@ There is no hysteresis, as in RabbitMQ: at the limit publishers are let in for o
 What is measured is the operating-system process in which the monitor runs: on an event loop that is the whole node, and
 the program around an embedded one. Where memory cannot be measured there is no alarm, which is logged once.
 
-It also gives back the heap of drained queues (`heap_return`), and limits what each queue keeps in memory
-(`ram_durations`).
+While the alarm is on, garbage is collected from time to time. The monitor also gives back the heap of drained queues
+(`heap_return`), and limits what each queue keeps in memory (`ram_durations`).
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 
@@ -35,6 +34,7 @@ from ...settings.limits import LimitError, memory_limit, read_size, read_waterma
 from ..context.node_context import NodeContext
 from ..context.starting import ToNewMemoryMonitor
 from ..contracts.resources import MemoryStatus, ToMemoryUser, to_alarms, to_memory_user
+from .garbage import Garbage
 from .heap_return import HeapReturn
 from .ram_durations import INFINITE, RamDurations
 
@@ -45,10 +45,6 @@ ORIGIN = "memory monitor"
 #: The share of the limit that connections may receive before memory is measured again, and its least value in bytes.
 LOOK_SHARE = 0.02
 LOOK_BYTES = 4 << 20
-
-#: The least seconds between two collections of garbage. A collection stops all processes, for longer the more the node
-#: has in memory, and finds little if another has just been made.
-COLLECT_SECONDS = 30.0
 
 
 class MemoryMonitor(Process):
@@ -65,13 +61,12 @@ class MemoryMonitor(Process):
         self.disk_alarm = False
         #: Whether a sample waits for heap to be given back.
         self.is_sampling = False
-        #: When garbage was collected last.
-        self.collected_at = -math.inf
 
     async def on_start(self, sender: Sender, context: NodeContext) -> MemoryStatus:
         self.context = context
         self.trim = self.machine_memory.trimmer()
         self.collect = self.machine_memory.collector()
+        self.garbage = Garbage(self.machine_memory.cycles())
         self.heap_return = HeapReturn()
         try:
             self.memory = self.machine_memory.meter()
@@ -94,7 +89,7 @@ class MemoryMonitor(Process):
         before = 0 if self.memory is None else self.memory.anonymous()
         if self.collect is not None:
             self.collect()
-            self.collected_at = self.now()
+            self.garbage.collected(self.now(), self.machine_memory.cycles())
         if self.trim is not None:
             await self.run_blocking(self.trim)
         return 0 if self.memory is None else max(0, before - self.memory.anonymous())
@@ -171,9 +166,10 @@ class MemoryMonitor(Process):
         is_pressed = self.alarmed or used > self.limit
         if self.heap_return.is_due(self.now(), used, is_pressed):
             seconds = 0.0
-            if is_pressed and self.collect is not None and self.now() - self.collected_at >= COLLECT_SECONDS:
+            cycles = self.machine_memory.cycles
+            if is_pressed and self.collect is not None and self.garbage.is_due(self.now(), cycles()):
                 seconds += _timed(self.collect)
-                self.collected_at = self.now()
+                self.garbage.collected(self.now(), cycles())
             if self.trim is not None:
                 self.is_sampling = True
                 seconds += await self.run_blocking(_timed, self.trim)
@@ -188,6 +184,7 @@ class MemoryMonitor(Process):
         if on == self.alarmed:
             return
         self.alarmed = on
+        self.garbage.alarmed(self.now(), on)
         used, limit = shown_size(self.used or 0), shown_size(self.limit)
         if on:
             log.warning(

@@ -18,7 +18,7 @@ a queue was drained, is given back in steps.
 **Collecting**: reference counting frees messages as soon as they leave their queue. What refers to itself waits for the
 garbage collector, whose thresholds count objects and not bytes, so a broker could block its publishers for memory that
 nobody uses. A full collection stops a broker with two million containers for half a second; the memory monitor runs one
-only before an alarm and during it.
+only when memory is short (`actors/resources/garbage.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .cgroups import cgroup_memory_limit
-from .portable_memory import physical_memory
+from .portable_memory import found_cycles, physical_memory
 
 _PROC = Path("/proc")
 
@@ -54,6 +54,9 @@ class LinuxMemory:
 
     def collector(self) -> Callable[[], object]:
         return gc.collect
+
+    def cycles(self) -> int:
+        return found_cycles()
 
 
 def total_memory(proc: Path = _PROC) -> int:

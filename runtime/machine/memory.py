@@ -31,6 +31,9 @@ class Memory(Protocol):
         Finalizers run in the thread that calls it, so only the thread of the processes may call it.
         """
 
+    def cycles(self) -> int:
+        """How many objects the garbage collector has found in cycles, in all collections so far."""
+
 
 class MemoryMeter(Protocol):
     """An open view on the memory of this operating-system process."""

@@ -53,6 +53,9 @@ class SimMemory:
         """None: a scenario sets `used`, so a collection would not change it."""
         return None
 
+    def cycles(self) -> int:
+        return 0
+
 
 class SimMachine:
     """One machine, made by `SimWorld.machine`.

@@ -10,7 +10,8 @@ import pytest
 
 from warren.actors.context.node_context import NodeContext
 from warren.actors.context.received_bytes import ReceivedBytes
-from warren.actors.resources import heap_return, memory_monitor
+from warren.actors.resources import garbage, heap_return
+from warren.actors.resources.garbage import CYCLES
 from warren.actors.resources.memory_monitor import MemoryMonitor
 from warren.runtime.machine.memory import SystemMemory
 from warren.settings import Settings
@@ -31,7 +32,7 @@ class Machine:
         self.may_trim = threading.Event()
         self.may_trim.set()
         self.after_collection = None
-        self.collections = 0
+        self.collections = self.cycles = 0
         self.samples = 0
         self.is_closed = False
 
@@ -61,6 +62,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(SystemMemory, "total", lambda self: 1000 * MIB)
     monkeypatch.setattr(SystemMemory, "trimmer", lambda self: machine.trim)
     monkeypatch.setattr(SystemMemory, "collector", lambda self: machine.collect)
+    monkeypatch.setattr(SystemMemory, "cycles", lambda self: machine.cycles)
     return machine
 
 
@@ -152,14 +154,23 @@ def test_before_the_alarm_free_heap_is_given_back(machine, start, active):
     assert machine.trims == 1
 
 
-def test_before_the_alarm_garbage_is_collected(machine, start, active):
-    """Before the alarm is raised, garbage is collected. Otherwise unused memory would block publishers until enough
-    objects were made for the collector to run by itself.
+def test_before_the_alarm_garbage_is_collected_if_there_are_cycles(machine, start, active):
+    """If the collector has found cycles among young objects, all garbage is collected before the alarm is raised.
+    Otherwise unused memory would block publishers.
     """
     start()
     machine.used, machine.after_collection = 500 * MIB, 300 * MIB
+    machine.cycles += CYCLES
     assert active() == ()
     assert machine.collections == 1
+
+
+def test_without_a_sign_of_cycles_the_alarm_stops_nobody_for_a_collection(machine, start, active):
+    """A full collection stops the whole node, so the alarm is raised without one if there is no sign of cycles."""
+    start()
+    machine.used = 500 * MIB
+    assert active() == ("memory",)
+    assert machine.collections == 0
 
 
 def test_garbage_is_not_collected_again_and_again(machine, start, sampled, monkeypatch):
@@ -167,9 +178,10 @@ def test_garbage_is_not_collected_again_and_again(machine, start, sampled, monke
     limit for long.
     """
     monkeypatch.setattr(heap_return, "ALARM_PAUSE", 0.0)
-    machine.used = 500 * MIB
     start()
+    machine.used = 500 * MIB
     for _ in range(5):
+        machine.cycles += CYCLES
         sampled()
     assert machine.trims > 1 and machine.collections == 1
 
@@ -212,14 +224,16 @@ def test_a_look_is_due_when_clients_have_sent_a_share_of_the_limit(machine, star
     assert received.due == 4 * MIB
 
 
-def test_under_the_alarm_garbage_is_collected_again(machine, start, active, monkeypatch):
+def test_under_an_alarm_that_lasts_garbage_is_collected_without_a_sign(machine, start, active, monkeypatch):
+    """An alarm that garbage keeps on ends, although no young object was found in a cycle."""
     monkeypatch.setattr(heap_return, "ALARM_PAUSE", 0.0)
-    monkeypatch.setattr(memory_monitor, "COLLECT_SECONDS", 0.0)
+    monkeypatch.setattr(garbage, "ALARM_SECONDS", 0.0)
     start()
     machine.used = 500 * MIB
     assert active() == ("memory",)
     machine.after_collection = 300 * MIB
     assert active() == ()
+    assert machine.collections == 1
 
 
 def test_no_garbage_is_collected_below_the_limit(machine, start, active):
