@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,7 +18,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ..actors.management.config import Config
@@ -28,7 +27,7 @@ from .copy.follower import StatisticsFollower
 from .copy.node_link import NodeLink, NodeUnreachable
 from .copy.node_state import NodeState
 from .endpoints import ENDPOINTS, Endpoint, find
-from .errors import HttpError
+from .errors import HttpError, bad_request
 from .static import ManagementPage
 
 log = logging.getLogger("warren.management")
@@ -97,6 +96,8 @@ class Api:
             call.user = await self._logins.login(request)
             call.user.check("management")
             call.user.check(who)
+        if method == "PUT":
+            _check_names(names)
         if not _accepts_json(request):
             return Response(status_code=406, headers=HEADERS)
         value = await handler(call)
@@ -109,6 +110,11 @@ class Api:
         return _json(answer.status, answer.value, dict(answer.headers or {}))
 
 
+async def _failed(request: Request, error: Exception) -> Response:
+    """The answer to a request whose handler has failed. The log has the error."""
+    return _json(500, {"error": "internal_server_error", "reason": "the log of the node has the error"}, {})
+
+
 def _without_prompt(request: Request, headers: dict[str, str]) -> dict[str, str]:
     """The headers without the one that makes a browser ask for a password, if the page's script sent the request.
 
@@ -117,6 +123,12 @@ def _without_prompt(request: Request, headers: dict[str, str]) -> dict[str, str]
     if request.headers.get("x-requested-with"):
         return {name: value for name, value in headers.items() if name != "www-authenticate"}
     return headers
+
+
+def _check_names(names: Mapping[str, str]) -> None:
+    """Raise HttpError if something would be created whose name is no text: it could hardly be shown or deleted."""
+    if any("\ud800" <= each <= "\udfff" for name in names.values() for each in name):
+        raise bad_request("a name in the path is not UTF-8")
 
 
 def _allowed(endpoint: Endpoint) -> str:
@@ -211,7 +223,8 @@ def application(config: Config, state: NodeState, link: NodeLink, follower: Stat
                 max_age=config.cors_max_age,
             ),
         )
-    routes = [Route("/{path:path}", Api(config, state, link, follower), methods=None)]
-    app = Starlette(routes=routes, middleware=middleware)
+    app = Starlette(middleware=middleware, exception_handlers={Exception: _failed})
+    # No route: a pattern of Starlette's fits no path with a line break, which names may have.
+    app.router.default = Api(config, state, link, follower)
     app.state.find = find
     return app

@@ -130,7 +130,9 @@ class ApiCall:
         if not text.strip():
             return {}
         try:
-            value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+            value = json.loads(text.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
+            if b"\\u" in text:
+                json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
         except (ValueError, RecursionError):
             raise bad_request(error) from None
         if value is None:

@@ -82,6 +82,7 @@ def _server(app: ASGIApp, config: Config, tls: bool = False) -> _Server:
     found = uvicorn.Config(
         app,
         http="h11",
+        ws="none",
         loop="asyncio",
         lifespan="off",
         log_config=None,

@@ -11,9 +11,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from ...amqp import methods
-from ...amqp.constants import CONNECTION_FORCED, FRAME_BODY, FRAME_HEADER, FRAME_METHOD
+from ...amqp.constants import CONNECTION_FORCED, FRAME_BODY, FRAME_HEADER, FRAME_METHOD, SYNTAX_ERROR
 from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
+from ...amqp.fields import FieldError
 from ...amqp.frames import build_content, split_frames
 from ...amqp.method import Method
 from ...amqp.parser.events import ACKS, METHOD, RUN, Event
@@ -39,6 +40,16 @@ CHANNEL_NUMBER = 1
 USER_NAME = "direct"
 
 
+def _encoded(method: Method) -> bytes:
+    """The bytes of a method, as another client would send it. Raise AmqpError for a name that does not fit AMQP: in a
+    channel or in its answer the name would end a process.
+    """
+    try:
+        return method.encode()
+    except FieldError as error:
+        raise AmqpError(SYNTAX_ERROR, str(error)) from None
+
+
 class DirectClient(Process):
     contract = ToNewDirectClient
 
@@ -58,22 +69,23 @@ class DirectClient(Process):
         self, sender: Sender, vhost: str, exchange: str, routing_key: str, props: bytes, body: bytes
     ) -> None:
         # Mandatory: a basic.return is how the client learns that the message reached no queue.
-        payload = methods.BasicPublish(0, exchange, routing_key, True, False).encode()
+        payload = _encoded(methods.BasicPublish(0, exchange, routing_key, True, False))
         content = build_content(CHANNEL_NUMBER, props, body, self.context.settings.frame_max)
         key, expiration = fate(props)
         self._session(vhost).request(sender, (RUN, CHANNEL_NUMBER, payload, key, [content], len(body), expiration))
 
     def on_get(self, sender: Sender, vhost: str, queue: str, is_consumed: bool) -> None:
-        self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, methods.BasicGet(0, queue, is_consumed)))
+        method = methods.BasicGet(0, queue, is_consumed)
+        _encoded(method)
+        self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, method))
 
     def on_fetch(self, sender: Sender, vhost: str, queue: str, count: int, outcome: Outcome) -> None:
-        session = self._session(vhost)
-        session.request(
-            sender, (METHOD, CHANNEL_NUMBER, methods.BasicGet(0, queue, False)), _Fetching(count, outcome, [])
-        )
+        method = methods.BasicGet(0, queue, False)
+        _encoded(method)
+        self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, method), _Fetching(count, outcome, []))
 
     def on_call(self, sender: Sender, vhost: str, method: Method) -> None:
-        self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, method))
+        self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, decode_method(_encoded(method))))
 
     def lease_error(self) -> AmqpError | None:
         """The error with which requests are refused while this node may not act for its cluster (CL-52)."""

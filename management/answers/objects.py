@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from ...definitions.records import DEFAULT_DESCRIPTION, DEFAULT_VHOST
+from ...routing.queue_types import GROUP
 from ...version import __version__
 from ..call import ApiCall, Range
 from ..copy.counted import (
@@ -52,6 +53,8 @@ def queue(call: ApiCall, name: Name, ranges: Ranges) -> Row:
     state = call.state
     row = state.queues[name]
     stats = state.queue_stats.get(name, {})
+    if row["type"] == GROUP.name:
+        stats = _with_members(call, row, stats)
     found = declared_queue(call, name)
     effective = state.policy_of(row["vhost"], row["shard_of"] or row["name"], row["type"])
     found |= {
@@ -74,10 +77,9 @@ def queue(call: ApiCall, name: Name, ranges: Ranges) -> Row:
     found |= measured(state.history, track, QUEUE_LENGTHS, lengths, ranges.get("lengths"))
     ready_bytes, unacked_bytes = stats.get("message_bytes_ready") or 0, stats.get("message_bytes_unacknowledged") or 0
     capacity = stats.get("consumer_capacity") or 0
-    # A stream has no layers, and nothing of its own in memory; a node of an earlier version does not report them.
+    # A stream and a group have no layers, and nothing of their own in memory.
     layers = stats.get("layers") or {}
-    parts = zip(("ready_in_memory", "pending_in_memory"), lengths[1:])
-    in_memory: list[int] = [layers.get(part, count) for part, count in parts]
+    in_memory: list[int] = [layers.get(part, 0) for part in ("ready_in_memory", "pending_in_memory")]
     found |= {
         "messages_ram": sum(in_memory),
         "messages_ready_ram": in_memory[0],
@@ -121,6 +123,14 @@ def queue(call: ApiCall, name: Name, ranges: Ranges) -> Row:
         shown |= measured(state.history, track, ("disk_reads", "disk_writes"), reads, ranges.get("msg_rates"), first)
         found["message_stats"] = shown
     return found
+
+
+def _with_members(call: ApiCall, row: Row, stats: Row) -> Row:
+    """The statistics of a group with the messages of its members, because a group stores none (QP-76)."""
+    names = [(row["vhost"], member) for member in stats.get("group_members") or ()]
+    members = [call.state.queue_stats.get(name, {}) for name in names]
+    columns = (*QUEUE_LENGTHS, "message_bytes_ready", "message_bytes_unacknowledged")
+    return {**stats, **{column: sum(each.get(column) or 0 for each in members) for column in columns}}
 
 
 def _sub_queues(layers: Row) -> Row:
@@ -265,63 +275,6 @@ def connection_details(call: ApiCall, channel_row: Row) -> Row:
         "name": owner.get("name") or channel_row["name"].rpartition(" (")[0],
         "peer_host": owner.get("peer_host"),
         "peer_port": owner.get("peer_port"),
-    }
-
-
-def consumer(call: ApiCall, row: Row) -> Row:
-    """A consumer (CM-276)."""
-    channel_row = call.state.channels.get(row["channel"])
-    details: Row = {}
-    if channel_row is not None:
-        owner = connection_details(call, channel_row)
-        details = {
-            "connection_name": owner["name"],
-            "name": channel_row["name"],
-            "node": channel_row["node"],
-            "number": channel_row["number"],
-            "peer_host": owner["peer_host"],
-            "peer_port": owner["peer_port"],
-            "user": channel_row["user"],
-        }
-    return {
-        "queue": {"name": row["queue_name"], "vhost": row["vhost"]},
-        "consumer_tag": row["consumer_tag"],
-        "channel_details": details,
-        "ack_required": row["ack_required"],
-        "prefetch_count": row["prefetch_count"],
-        "exclusive": row["exclusive"],
-        "active": row["active"],
-        "activity_status": row["activity_status"],
-        "arguments": row["arguments"],
-        "consumer_timeout": "undefined",
-        # RabbitMQ has no such key: what keeps the consumer from getting a message now (QP-116).
-        "blocked_by": row["blocked_by"],
-    }
-
-
-def consumer_group(call: ApiCall, vhost: str, name: str, rows: Sequence[Row]) -> Row:
-    """A group of consumers, from the rows of all its consumers (QP-111).
-
-    `lag` is how far the oldest message that a consumer of the group holds is behind the newest of its queue, in the
-    queue where that is farthest. It is null if the group holds messages of a queue with priorities or fair lanes, which
-    does not number its messages in one sequence.
-    """
-    state = call.state
-    lags: list[int | None] = []
-    for row in rows:
-        newest = state.queue_stats.get((vhost, row["queue_name"]), {}).get("next_number")
-        held = row.get("lowest_unacked")
-        lags.append(0 if held is None else None if newest is None else max(0, newest - 1 - held))
-    delivered = sum(row.get("delivered", 0) for row in rows)
-    return {
-        "name": name,
-        "vhost": vhost,
-        "queues": sorted({row["queue_name"] for row in rows}),
-        "consumers": len(rows),
-        "messages_unacknowledged": sum(row.get("unacked", 0) for row in rows),
-        "lag": None if None in lags else max(lag for lag in lags if lag is not None),
-        "deliver": delivered,
-        "deliver_details": {"rate": state.group_rates.rate((vhost, name), delivered, state.node["time"])},
     }
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from ...amqp.fields import FieldError, table_from
 from ...routing.properties_key import properties_key
-from ..call import Answer, ApiCall, boolean, integer, required
+from ..call import Answer, ApiCall, boolean, integer, required, text
 from ..copy.node_link import OperationRefused
 from ..errors import HttpError, bad_request, not_found, of_refusal
 from .reading import binding_key, connection_key, ends, exchange_name, node_in_path, queue_name
@@ -54,6 +54,8 @@ async def put_queue(call: ApiCall) -> Any:
     is_new = (vhost, name) not in call.state.queues
     # A client-local queue is at home on the node that declares it, which the request may choose.
     node = fields.get("node") or call.state.node_name
+    if not isinstance(node, str):
+        raise bad_request(["not_string", "node"])
     if node not in {counted.node_name for counted in call.state.counted}:
         raise bad_request(f"node '{node}' is not a running node of the cluster")
     await call.change_on(
@@ -160,9 +162,9 @@ def _checked_encoding(encoding: Any) -> str:
 def _payload(shown: bytes, is_cut: bool, encoding: str) -> Row:
     """What is shown of a body: text if it is UTF-8 and the encoding allows it, else Base64."""
     if encoding == "auto":
-        text = _text(shown, is_cut)
-        if text is not None:
-            return {"payload": text, "payload_encoding": "string"}
+        found = _text(shown, is_cut)
+        if found is not None:
+            return {"payload": found, "payload_encoding": "string"}
     return {"payload": base64.b64encode(shown).decode("ascii"), "payload_encoding": "base64"}
 
 
@@ -221,7 +223,7 @@ async def publish(call: ApiCall) -> Any:
             raise bad_request(["not_base64", payload]) from None
     else:
         raise bad_request(["unsupported_encoding", encoding])
-    names = {"user": call.user.name, "vhost": vhost, "exchange": exchange, "routing_key": str(key)}
+    names = {"user": call.user.name, "vhost": vhost, "exchange": exchange, "routing_key": text(key, "routing_key")}
     found = _properties(properties)
     try:
         return {"routed": await call.perform("publish_as", **names, properties=found, payload=body)}
@@ -261,8 +263,7 @@ async def put_binding(call: ApiCall) -> Any:
     vhost = call.own_vhost()
     fields = await call.fields()
     given, key, between = arguments(fields), fields.get("routing_key") or "", ends(call)
-    if not isinstance(key, str):
-        raise bad_request(["not_string", "routing_key"])
+    key = text(key, "routing_key")
     await call.change(
         "bind_as",
         user=call.user.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..answers import objects
+from ..answers.consumers import consumer_group
 from ..answers.listing import listed
 from ..call import ApiCall, integer
 from ..copy.held_back import held_back, stages
@@ -62,7 +62,7 @@ async def groups(call: ApiCall) -> Any:
             name = row["arguments"].get("x-consumer-group")
             if name:
                 of_group.setdefault((vhost, name), []).append(row)
-    rows = [objects.consumer_group(call, *key, of_group[key]) for key in sorted(of_group)]
+    rows = [consumer_group(call, *key, of_group[key]) for key in sorted(of_group)]
     return await listed(call, rows, lambda row: row)
 
 

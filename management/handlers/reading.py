@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, unquote_plus
 from ...amqp.fields import Table
 from ...routing.properties_key import properties_key
 from ..answers import objects
+from ..answers.consumers import consumer
 from ..answers.listing import chosen, listed
 from ..answers.nodes import nodes as nodes_shown
 from ..call import Answer, ApiCall
@@ -166,7 +167,7 @@ async def queue(call: ApiCall) -> Any:
         home = call.state.queues[name]["node"]
         rows = await call.operate_on(home, "consumers", vhost=name[0], queue=name[1]) or []
     found |= {
-        "consumer_details": [objects.consumer(call, row) for row in rows],
+        "consumer_details": [consumer(call, row) for row in rows],
         "incoming": [],
         "deliveries": [],
     }
@@ -327,7 +328,7 @@ async def channel(call: ApiCall) -> Any:
     rows = await call.rows_of_all("consumers", vhost=row["vhost"]) if row["consumer_count"] else []
     found = objects.channel(call, key, call.ranges())
     found |= {
-        "consumer_details": [objects.consumer(call, each) for each in rows if each["channel"] == key],
+        "consumer_details": [consumer(call, each) for each in rows if each["channel"] == key],
         "publishes": [],
         "deliveries": [],
     }
@@ -340,7 +341,7 @@ async def consumers(call: ApiCall) -> Any:
     if not call.user.has("monitoring"):
         rows = [row for row in rows if row["user"] == call.user.name]
     rows.sort(key=lambda row: (row["vhost"], row["queue_name"], row["consumer_tag"]))
-    return await listed(call, rows, lambda row: objects.consumer(call, row))
+    return await listed(call, rows, lambda row: consumer(call, row))
 
 
 # -- virtual hosts ---

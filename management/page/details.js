@@ -7,7 +7,7 @@ import { enc, encExchange, request } from "./api.js";
 import { Chart, ratePoints } from "./chart.js";
 import { attempt, confirmed, form, say } from "./dialog.js";
 import { el, put, setText } from "./dom.js";
-import { count, json, plural, rate, span } from "./format.js";
+import { count, json, plural, rate, span, visible } from "./format.js";
 import { Table } from "./table.js";
 
 /** Facts as pairs of a label and a value. */
@@ -55,7 +55,7 @@ export function ratesChart(series) {
 /** Consumers, as queues and channels have them. */
 export function consumersTable() {
   return new Table([
-    { id: "queue", title: "Queue", mark: (row) => row.queue.name, cell: (row) => el("a", { href: `#/queues/${enc(row.queue.vhost)}/${enc(row.queue.name)}` }, row.queue.name) },
+    { id: "queue", title: "Queue", mark: (row) => row.queue.name, cell: (row) => el("a", { href: `#/queues/${enc(row.queue.vhost)}/${enc(row.queue.name)}` }, visible(row.queue.name)) },
     { id: "channel", title: "Channel", mark: (row) => row.channel_details.name ?? "", cell: (row) => el("a", { href: `#/channels/${enc(row.channel_details.name ?? "")}` }, row.channel_details.name ?? "") },
     { id: "tag", title: "Consumer tag", cell: (row) => row.consumer_tag },
     { id: "ack", title: "Ack required", cell: (row) => (row.ack_required ? "yes" : "no") },
@@ -77,10 +77,10 @@ export function bindingsTable(reload) {
     if (await attempt(() => request("DELETE", path), "The binding is gone.")) reload();
   };
   return new Table([
-    { id: "source", title: "From", mark: (row) => row.source, cell: (row) => el("a", { href: `#/exchanges/${enc(row.vhost)}/${encExchange(row.source)}` }, row.source || "(AMQP default)") },
-    { id: "key", title: "Routing key", cell: (row) => row.routing_key },
+    { id: "source", title: "From", mark: (row) => row.source, cell: (row) => el("a", { href: `#/exchanges/${enc(row.vhost)}/${encExchange(row.source)}` }, visible(row.source) || "(AMQP default)") },
+    { id: "key", title: "Routing key", cell: (row) => visible(row.routing_key) },
     { id: "arguments", title: "Arguments", cell: (row) => (Object.keys(row.arguments).length ? json(row.arguments) : "") },
-    { id: "to", title: "To", mark: (row) => row.destination, cell: (row) => el("a", { href: `#/${row.destination_type}s/${enc(row.vhost)}/${enc(row.destination)}` }, row.destination) },
+    { id: "to", title: "To", mark: (row) => row.destination, cell: (row) => el("a", { href: `#/${row.destination_type}s/${enc(row.vhost)}/${enc(row.destination)}` }, visible(row.destination)) },
     { id: "kind", title: "Kind", cell: (row) => row.destination_type },
     { id: "unbind", title: "", mark: (row) => row.source, cell: (row) => (row.source === "" ? "" : el("button", { class: "link", onclick: () => unbind(row) }, "Unbind")) },
   ], (row) => `${row.source}\n${row.destination_type}\n${row.destination}\n${row.properties_key}`, "Bindings");
@@ -119,8 +119,8 @@ export function messageShown(title, each, more = []) {
 
 /** The heading of a single object, with the buttons that act on the object as a whole. */
 export function heading(kind, list, name, vhost, ...others) {
-  return el("div", { class: "heading" }, el("span", { class: "crumb" }, el("a", { href: `#/${list}` }, kind), " /"), el("h1", {}, name),
-    vhost !== undefined && el("span", { class: "crumb" }, `in virtual host ${vhost}`), others);
+  return el("div", { class: "heading" }, el("span", { class: "crumb" }, el("a", { href: `#/${list}` }, kind), " /"), el("h1", {}, visible(name)),
+    vhost !== undefined && el("span", { class: "crumb" }, `in virtual host ${visible(vhost)}`), others);
 }
 
 /** What is shown instead of an object that no longer exists. */

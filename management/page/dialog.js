@@ -4,6 +4,7 @@
  */
 
 import { el, put } from "./dom.js";
+import { visible } from "./format.js";
 
 /** Show a message for a while, read out by screen readers. @param {string} text @param {boolean} [isBad] */
 export function say(text, isBad = false) {
@@ -41,7 +42,7 @@ export function confirmed(question, verb, fields = []) {
     const inputs = fields.map((field) => ({ name: field.name, ...labelled(field) }));
     const values = () => Object.fromEntries(inputs.map((input) => [input.name, input.value()]));
     const dialog = el("dialog", { class: "question", onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes" ? values() : null); } },
-      el("p", {}, question), inputs.map((input) => input.row),
+      el("p", {}, visible(question)), inputs.map((input) => input.row),
       el("div", { class: "buttons" },
         el("button", { type: "button", onclick: () => dialog.close("no") }, "Cancel"),
         el("button", { type: "button", class: "danger", onclick: () => dialog.close("yes") }, verb)));

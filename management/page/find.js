@@ -11,8 +11,8 @@ import { count, moment, plural } from "./format.js";
 
 const MOST = 32;
 
-/** @param {string} vhost @param {string} queue */
-export function finder(vhost, queue) {
+/** @param {string} vhost @param {string} queue @param {() => boolean} isIndexed whether the queue is indexed now */
+export function finder(vhost, queue, isIndexed) {
   const found = el("div", { role: "status" });
   const element = form("Find messages", [
     { name: "by", label: "Find by", type: "select", options: [["key", "a key, such as its message-id"], ["id", "its id in the index, or its message-id in any queue"]] },
@@ -20,7 +20,7 @@ export function finder(vhost, queue) {
   ], "Find", async ({ by, text }) => {
     const path = `messages/${enc(vhost)}`;
     const answer = await get(by === "id" ? `${path}/by-id/${enc(text)}` : withQuery(path, { queue, key: text, begin: 0, max: MOST }));
-    const words = answer.messages.length ? `${plural(answer.messages.length, "message")}, the newest first${answer.truncated ? "; there are more" : ""}.` : "The index has no such message.";
+    const words = answer.messages.length ? `${plural(answer.messages.length, "message")}, the newest first${answer.truncated ? "; there are more" : ""}.` : isIndexed() || by === "id" ? "The index has no such message." : "The queue is not indexed. Give it a policy with the key message-index.";
     put(found, el("p", { class: "summary" }, words), answer.messages.map(shown));
   }, { keep: true });
   return [el("p", {}, "A queue is indexed if its policy has the key message-index. Messages that have left the queue are found too."), element, found];

@@ -76,3 +76,13 @@ export function trend(row) {
 export function headAge(row) {
   return row.head_message_timestamp ? span(Date.now() / 1000 - row.head_message_timestamp) : "";
 }
+
+/**
+ * A name with marks for what one would not see: spaces at its ends and in a row, control characters, and characters that
+ * change the direction of the text. Otherwise two names could look alike.
+ */
+export function visible(name) {
+  return name.replace(/^ +| +$| {2,}/g, (spaces) => "␣".repeat(spaces.length))
+    .replace(/[\u0000-\u001f\u007f]/g, (each) => String.fromCharCode(each === "\u007f" ? 0x2421 : 0x2400 + each.charCodeAt(0)))
+    .replace(/[\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]/g, (each) => `[U+${each.charCodeAt(0).toString(16).toUpperCase()}]`);
+}

@@ -5,6 +5,7 @@
 
 import { enc, encExchange, get, withQuery } from "./api.js";
 import { el, put } from "./dom.js";
+import { visible } from "./format.js";
 import { may } from "./session.js";
 
 const MOST = 6;
@@ -54,7 +55,7 @@ export function search() {
     }
     if (asked !== text) return;
     const rows = found.flat();
-    put(results, rows.length ? rows.map(([kind, name, vhost, address]) => el("a", { href: address }, el("span", { class: "kind" }, kind), el("span", { class: "name" }, name), el("span", { class: "where" }, vhost)))
+    put(results, rows.length ? rows.map(([kind, name, vhost, address]) => el("a", { href: address }, el("span", { class: "kind" }, kind), el("span", { class: "name" }, visible(name)), el("span", { class: "where" }, visible(vhost))))
       : el("p", {}, "Nothing has this in its name."));
     results.hidden = false;
   }

@@ -178,3 +178,15 @@ def test_a_queue_is_declared_on_a_node_of_the_cluster(api, broker):
     status, answer = api("PUT", "/api/queues/%2F/placed-elsewhere", {"node": "other@host"})
     assert (status, answer["reason"]) == (400, "node 'other@host' is not a running node of the cluster")
     broker.delete_queue("placed")
+
+
+def test_a_group_has_the_messages_of_its_members(api, broker):
+    """A group queue shows the sums of its members' messages, and none in memory, because it stores none (QP-76)."""
+    for name in ("first", "second"):
+        broker.declare_queue(name)
+        broker.publish(b"body", name)
+    broker.declare_queue("both", durable=True, arguments={"x-queue-type": "group", "x-group-pattern": "first|second"})
+    row = until(lambda: api.get("/api/queues/%2F/both"), lambda row: row.get("messages") == 2)
+    assert (row["messages_ready"], row["message_bytes"], row["messages_ram"]) == (2, 8, 0)
+    for name in ("both", "first", "second"):
+        broker.delete_queue(name)

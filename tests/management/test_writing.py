@@ -1,10 +1,16 @@
 """What requests that write change, and what health checks answer when something is wrong."""
 
+import asyncio
 import json
 import logging
+from dataclasses import fields, replace
 
 import pika
 import pytest
+
+from warren.actors.management.config import Config
+from warren.management.app import application
+from warren.management.copy.node_state import NodeState
 
 from .conftest import until
 
@@ -159,3 +165,78 @@ def test_each_change_is_a_line_of_the_log(api, caplog, change):
     caplog.set_level(logging.INFO, "warren")
     assert api(method, path)[0] == status
     until(lambda: f"user 'guest' from 127.0.0.1: {method} {path} -> {status}" in caplog.text)
+
+
+@pytest.mark.parametrize("path", ["queues/%2F", "exchanges/%2F", "vhosts", "users", "policies/%2F", "parameters/c/%2F"])
+def test_a_name_that_is_no_text_is_refused(api, path):
+    """Nothing is created whose name is not UTF-8, because clients could hardly show or delete it (CM-231)."""
+    body = {"tags": "", "password": "p", "pattern": "x", "definition": {"max-length": 1}, "value": 1}
+    assert api("PUT", f"/api/{path}/%FF", body) == bad("a name in the path is not UTF-8")
+
+
+def test_a_name_with_a_line_break_is_a_name(api):
+    """A user whose name has a line break is created, read and deleted like any other (CM-231)."""
+    path = "/api/users/two%0Alines"
+    assert api("PUT", path, {"tags": "", "password": "p"})[0] == 201
+    assert api.get(path)["name"] == "two\nlines"
+    assert api("DELETE", path)[0] == 204
+
+
+LONG = "x" * 256
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("PUT", f"/api/queues/%2F/{LONG}", {}, "queue.declare: queue"),
+        ("PUT", f"/api/exchanges/%2F/{LONG}", {}, "exchange.declare: exchange"),
+        ("POST", "/api/bindings/%2F/e/amq.topic/q/written", {"routing_key": LONG}, "queue.bind: routing_key"),
+        ("POST", "/api/exchanges/%2F/amq.topic/publish", message(LONG), "basic.publish: routing_key"),
+    ],
+)
+def test_what_does_not_fit_a_short_string_is_refused(api, queue, method, path, body, field):
+    """A name or a routing key of more than 255 bytes is refused, and nothing is created (CM-233)."""
+    assert api(method, path, body) == bad(f"{field} has 256 bytes; at most 255 are allowed")
+    assert not any(LONG in (row["name"], row.get("routing_key")) for row in api.get("/api/queues"))
+    assert [row["routing_key"] for row in api.get("/api/bindings/%2F")] == [queue]
+    assert all(row["name"] != LONG for row in api.get("/api/exchanges"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("routing_key", 5, ["not_string", "routing_key"]),
+        ("properties", {"headers": {"a": "half a pair: \ud800"}}, "not_json"),
+    ],
+)
+def test_a_message_with_a_wrong_value_is_refused(api, field, value, reason):
+    """A routing key that is no text is refused, and so is a text that has half of a surrogate pair (CM-233, CM-300)."""
+    body = {**message("x"), field: value}
+    assert api("POST", "/api/exchanges/%2F/amq.topic/publish", body) == bad(reason)
+
+
+@pytest.mark.parametrize("node", [["a"], 5, "other@host"])
+def test_a_node_that_is_none_is_refused(api, node):
+    """A queue is not declared on something that is no running node (CM-289)."""
+    status, answer = api("PUT", "/api/queues/%2F/placed", {"node": node})
+    wanted = f"node '{node}' is not a running node of the cluster" if isinstance(node, str) else ["not_string", "node"]
+    assert (status, answer["reason"]) == (400, wanted)
+
+
+def test_an_unexpected_error_is_an_object():
+    """A request whose handler fails is answered with 500 and an object, as all errors are (CM-233)."""
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    config = Config(**{each.name: getattr(each, "default", None) for each in fields(Config)} | {"path_prefix": ""})
+    scope = {"type": "http", "method": "GET", "path": "/api/whoami", "raw_path": b"/api/whoami", "query_string": b""}
+    app = application(replace(config, cors_allow_origins=()), NodeState("n"), None, None)
+    with pytest.raises(AttributeError):
+        asyncio.run(app({**scope, "headers": [], "app": app}, receive, send))
+    assert sent[0]["status"] == 500
+    assert json.loads(sent[1]["body"])["error"] == "internal_server_error"

@@ -10,10 +10,10 @@ import { Facts, bindingsTable, heading, lines, missing, publishing, ratesChart }
 import { attempt, confirmed, form, hint, say, section } from "../dialog.js";
 import { el, put } from "../dom.js";
 import { EXCHANGE_ARGUMENTS } from "../keys.js";
-import { plural, rateOf } from "../format.js";
+import { plural, rateOf, visible } from "../format.js";
 import { List } from "../table.js";
 
-const titled = (name) => name || "(AMQP default)";
+const titled = (name) => visible(name) || "(AMQP default)";
 
 const COLUMNS = [
   { id: "vhost", title: "Virtual host", sort: "vhost", cell: (row) => row.vhost },

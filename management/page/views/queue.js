@@ -46,7 +46,7 @@ export function queue(context) {
     section("Add a binding", binding(vhost, name, context.reload)),
     section("Publish a message", publishing(vhost, "", name, context.reload)),
     section("Browse messages", browser(vhost, name, () => known.backing_queue_status?.next_seq_id ?? 0)),
-    may("administrator") && section("Find messages", finder(vhost, name)),
+    may("administrator") && section("Find messages", finder(vhost, name, () => (known.effective_policy_definition?.["message-index"] ?? "none") !== "none")),
     section("Get messages", [el("p", {}, "This takes messages out of the queue, for a moment or for good. To read them where they are, browse them."), getting(path, got, context.reload), got]));
   const take = (row) => {
     if (row.error) return missing(body, row);

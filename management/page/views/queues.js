@@ -7,7 +7,7 @@ import { enc, get, request } from "../api.js";
 import { badges, features, state, stateOf } from "../badges.js";
 import { form, hint, say, section } from "../dialog.js";
 import { el } from "../dom.js";
-import { bytes, count, headAge, rateOf, trend } from "../format.js";
+import { bytes, count, headAge, rateOf, trend, visible } from "../format.js";
 import { QUEUE_ARGUMENTS } from "../keys.js";
 import { may } from "../session.js";
 import { List } from "../table.js";
@@ -18,7 +18,7 @@ const address = (row) => `#/queues/${enc(row.vhost)}/${enc(row.name)}`;
 /** The columns that all lists of queues have. */
 const COLUMNS = [
   { id: "vhost", title: "Virtual host", sort: "vhost", cell: (row) => row.vhost },
-  { id: "name", title: "Name", sort: "name", mark: (row) => row.name, cell: (row) => el("a", { href: address(row) }, row.name) },
+  { id: "name", title: "Name", sort: "name", mark: (row) => row.name, cell: (row) => el("a", { href: address(row) }, visible(row.name)) },
   { id: "node", title: "Node", sort: "node", mark: (row) => `${row.node} ${row.slave_nodes} ${row.synchronised_slave_nodes}`, cell: node, hidden: true },
   { id: "type", title: "Type", sort: "type", cell: (row) => row.type },
   { id: "features", title: "Features", mark: (row) => JSON.stringify(features(row)), cell: (row) => badges(features(row)) },

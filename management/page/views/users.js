@@ -7,6 +7,7 @@ import { enc, request } from "../api.js";
 import { Facts, heading, missing } from "../details.js";
 import { attempt, confirmed, form, say, section } from "../dialog.js";
 import { el } from "../dom.js";
+import { visible } from "../format.js";
 import { Table } from "../table.js";
 
 const TAGS = "administrator, monitoring, policymaker, management; a user without any of them cannot log in here";
@@ -15,7 +16,7 @@ const hasPassword = (row) => (row.password_hash ? "yes" : "no");
 
 export function users({ reload }) {
   const table = new Table([
-    { id: "name", title: "Name", mark: (row) => row.name, cell: (row) => el("a", { href: `#/users/${enc(row.name)}` }, row.name) },
+    { id: "name", title: "Name", mark: (row) => row.name, cell: (row) => el("a", { href: `#/users/${enc(row.name)}` }, visible(row.name)) },
     { id: "tags", title: "Tags", cell: (row) => row.tags.join(", ") },
     { id: "vhosts", title: "Can access virtual hosts", cell: (row) => row.vhosts },
     { id: "password", title: "Has a password", cell: hasPassword },

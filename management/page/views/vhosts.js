@@ -8,7 +8,7 @@ import { state } from "../badges.js";
 import { Facts, heading, missing } from "../details.js";
 import { attempt, confirmed, form, say, section } from "../dialog.js";
 import { el } from "../dom.js";
-import { bytes, count, rateOf } from "../format.js";
+import { bytes, count, rateOf, visible } from "../format.js";
 import { Table } from "../table.js";
 import { permissionForm, permissionsTable } from "./users.js";
 
@@ -16,7 +16,7 @@ const states = (row) => [...new Set(Object.values(row.cluster_state))].join(", "
 
 export function vhosts({ reload }) {
   const table = new Table([
-    { id: "name", title: "Name", mark: (row) => row.name, cell: (row) => el("a", { href: `#/vhosts/${enc(row.name)}` }, row.name) },
+    { id: "name", title: "Name", mark: (row) => row.name, cell: (row) => el("a", { href: `#/vhosts/${enc(row.name)}` }, visible(row.name)) },
     { id: "state", title: "State", mark: states, cell: (row) => state(states(row)) },
     { id: "description", title: "Description", cell: (row) => row.description }, { id: "tags", title: "Tags", cell: (row) => row.tags.join(", ") },
     { id: "type", title: "Default queue type", cell: (row) => (row.default_queue_type === "undefined" ? "classic" : row.default_queue_type) },

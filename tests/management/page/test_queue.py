@@ -168,3 +168,31 @@ def draw_ring(driver, members):
         "});",
         members,
     )
+
+
+def test_what_one_does_not_see_in_a_name_has_marks(screen, driver, broker):
+    """Spaces at the ends of a name and characters that turn the text around are shown as marks, and the name is found
+    under its link (CM-386).
+    """
+    name = " a  b\u202e "
+    broker.declare_queue(name, durable=True)
+    screen.go("#/queues")
+    screen.until(lambda: screen.click_text("main .list tbody a", "␣a␣␣b[U+202E]␣"))
+    screen.shows("␣a␣␣b[U+202E]␣", "h1")
+    screen.until(lambda: "Ready\n0" in screen.text("main"))
+    shown = driver.execute_async_script(
+        "const [done] = arguments; import('./format.js').then(({visible}) => done("
+        "  ['a b', 'two\\nlines\\0', 'žluťoučký 🐇', ''].map(visible)));"
+    )
+    assert shown == ["a b", "two␊lines␀", "žluťoučký 🐇", ""]
+    broker.delete_queue(name)
+
+
+def test_a_queue_without_an_index_says_so(screen, broker):
+    """A search in a queue that is not indexed says how it would be (CM-407)."""
+    broker.declare_queue("untraced", durable=True)
+    screen.go(address("untraced"))
+    screen.unfold("Find messages")
+    screen.fill("Find messages", text="m1")
+    screen.shows("The queue is not indexed. Give it a policy with the key message-index.", "main details[open]")
+    broker.delete_queue("untraced")
