@@ -71,9 +71,14 @@ class MemberTable:
 
     async def admit(self, record: Node) -> None:
         """Have this node become a member, or change its role and address if it is one. Raises ProcessError."""
-        node, known = record.name, self.nodes.get(record.name)
+        node = record.name
+        while self._own.replaces_lost and self._is_another(record) and not self.is_declared_up():
+            # The log refuses to remove a member as long as this run counts as down. After a power cut of all nodes the
+            # one with an empty disk asks while the others are still starting.
+            await self._process.sleep(LOOK_SECONDS)
+        known = self.nodes.get(node)
         try:
-            if known is not None and known.node_id != record.node_id and self._own.replaces_lost:
+            if self._own.replaces_lost and self._is_another(record):
                 log.warning("%s comes back without the data that it had, and takes the place of the lost member", node)
                 await self.propose(RemoveNode(node))
                 known = None
@@ -83,6 +88,11 @@ class MemberTable:
         except MembershipError as error:
             # The error crosses to other nodes, which know its text but not its class.
             raise ProcessError(str(error)) from None
+
+    def _is_another(self, record: Node) -> bool:
+        """Whether a member has the name of this node, and another data directory."""
+        known = self.nodes.get(record.name)
+        return known is not None and known.node_id != record.node_id
 
     async def remove(self, node: str, node_id: str) -> None:
         """Remove the member with this data directory, and return when it has no vote any more. Raises ProcessError."""

@@ -10,6 +10,7 @@ machine.crash(power=False)           the machine loses power; its sockets are no
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, nextafter
 from typing import TYPE_CHECKING
 
 from .sim_base import SimBase
@@ -69,6 +70,7 @@ class SimMachine:
 
     blocking_delay    seconds that a call which waits for the disk takes longer than on other machines, at most
     clock_offset      seconds by which its wall clock is ahead of the others'
+    clock_rate        how fast its clocks run, with `set_clock_rate`; 1 is as fast as the time of the world
     """
 
     def __init__(self, world: SimWorld, name: str) -> None:
@@ -80,6 +82,9 @@ class SimMachine:
         self.stopped_by: tuple[type[BaseException], ...] = (PowerCut,)
         self.boots = 0
         self.blocking_delay = self.clock_offset = 0.0
+        self.clock_rate = 1.0
+        #: What its monotonic clock would show at time 0 of the world if it always ran at its present rate.
+        self._clock_at_0 = 0.0
         self.links: list[SystemLink] = []
         self._world = world
 
@@ -114,6 +119,25 @@ class SimMachine:
     def resume(self) -> None:
         self.is_paused = False
         self._changed("resume")
+
+    # -- its clocks
+
+    def now(self) -> float:
+        """The seconds that its monotonic clock shows."""
+        return self._clock_at_0 + self._world.time * self.clock_rate
+
+    def set_clock_rate(self, rate: float) -> None:
+        """Let its clocks, and so the timers of its processes, run this many times as fast as the time of the world."""
+        shown = self.now()
+        self.clock_rate = rate
+        self._clock_at_0 = shown - self._world.time * rate
+
+    def time_of(self, shown: float) -> float:
+        """The time of the world at which its monotonic clock shows `shown`, or a later moment."""
+        time = (shown - self._clock_at_0) / self.clock_rate
+        while self._clock_at_0 + time * self.clock_rate < shown:  # because numbers are rounded
+            time = nextafter(time, inf)
+        return time
 
     def _changed(self, event: str) -> None:
         self._world.record((self._world.time, "machine", self.name, event))

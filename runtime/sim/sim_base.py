@@ -88,8 +88,8 @@ class SimBase(ActorBase):
         super().__init__(name, capabilities, BUDGET)
         self.world = world
         self.machine = machine
-        self.now = world.now
-        self.wall_clock = lambda: world.wall_clock() + machine.clock_offset
+        self.now = machine.now
+        self.wall_clock = lambda: world.wall_clock(machine.now()) + machine.clock_offset
         self.random_bytes = random.Random(f"{world.seed} {name}").randbytes
         self.memory = machine.memory
         self.sockets = self.poller = SimSockets(self)

@@ -125,9 +125,9 @@ class SimWorld:
         """Monotonic seconds."""
         return self.time
 
-    def wall_clock(self) -> float:
-        """Seconds since the epoch."""
-        return WALL_CLOCK_OFFSET + self.time
+    def wall_clock(self, now: float) -> float:
+        """Seconds since the epoch when a monotonic clock shows `now`, as long as nobody has set the wall clock."""
+        return WALL_CLOCK_OFFSET + now
 
     def at(self, time: float, function: Callable[..., None], *args: Any) -> None:
         """Call `function(*args)` at `time`. This is no step: the function may only make steps possible."""
@@ -348,16 +348,16 @@ class SimWorld:
             function(*args)
         for base in self._running:
             heap = base.timers.heap
-            if heap and heap[0][0] <= now:
-                base.fire_timers(now)
+            if heap and heap[0][0] <= (shown := base.now()):
+                base.fire_timers(shown)
 
     def _sleep(self, until: float) -> bool:
         """Let time jump to the next event or timer; False, with time at `until`, if there is none before."""
         due = self._events[0][0] if self._events else math.inf
         for base in self._running:
             deadline = base.timers.next_deadline()
-            if deadline is not None and deadline < due:
-                due = deadline
+            if deadline is not None:
+                due = min(due, base.machine.time_of(deadline))
         if due > until or due == math.inf:
             if until != math.inf:
                 self.time = max(self.time, until)

@@ -19,8 +19,8 @@ from ..bodies import Key
 from ..clients.peer import SimContent
 from ..model.copies import PromiseBroken
 from ..plan import Action
-from .ledger import LedgerCopy
-from .plan import STREAM
+from .plan import DEAD_LETTERS, STREAM
+from .published import LedgerCopy
 
 if TYPE_CHECKING:
     from .clients import ClusterClient
@@ -129,6 +129,7 @@ class PublishingChannel(ClientChannel):
         self.request(methods.ConfirmSelect(), methods.ConfirmSelectOk, lambda method: None)
 
     def do_publish(self, action: Action) -> None:
+        """Publish `count` messages. Their answers are awaited, and the next action does not wait for them."""
         queue = action.text("queue")
         by_fanout = action.text("by") == "fanout"
         queues = self.client.schedule.plan.queues if by_fanout else (queue,)
@@ -168,6 +169,66 @@ class PublishingChannel(ClientChannel):
     def ended(self) -> None:
         self.ledger.answer_lost(self._unconfirmed.values())
         self._unconfirmed.clear()
+
+
+class TransactingChannel(PublishingChannel):
+    """Takes messages, publishes others, and commits all that as one transaction."""
+
+    def __init__(self, client: ClusterClient, number: int) -> None:
+        self._reader = client.schedule.ledger.reader(f"{client.name} on {client.node}")
+        #: The transaction, and how many messages it is still to take.
+        self._transaction: Action | None = None
+        self._takes = 0
+        self._taken: list[LedgerCopy] = []
+        super().__init__(client, number)
+
+    def opened(self) -> None:
+        self.request(methods.TxSelect(), methods.TxSelectOk, lambda method: None)
+
+    def do_transact(self, action: Action) -> None:
+        self._transaction, self._takes = action, action.number("takes")
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take the next message, or publish and commit."""
+        action = self._transaction
+        assert action is not None
+        if self._takes:
+            self._takes -= 1
+            self.request(methods.BasicGet(queue=action.text("queue")), methods.BasicGetOk, lambda method: None)
+            return
+        self.do_publish(action)
+        for copy in self._taken:
+            self._reader.acking(copy)
+        self._taken.clear()
+        self.tell("commits")
+        self.request(methods.TxCommit(), methods.TxCommitOk, self._committed)
+
+    def _committed(self, method: Method) -> None:
+        self.tell("receives commit-ok")
+        for key in self._unconfirmed.values():
+            self.ledger.answered(key, True)
+        self._unconfirmed.clear()
+
+    def on_method(self, method: Method, content: SimContent | None) -> None:
+        if isinstance(method, methods.BasicGetEmpty):
+            self._takes = 0
+            self._go_on()
+        elif isinstance(method, methods.BasicGetOk):
+            assert content is not None and self._transaction is not None
+            queue = self._transaction.text("queue")
+            correlation_id = decode_properties(content.props).correlation_id
+            copy = self._reader.delivered(queue, content.body, correlation_id, method.redelivered)
+            self.tell(f"gets {copy.message.key} of {queue}, and acknowledges it in its transaction")
+            self._taken.append(copy)
+            self.send(methods.BasicAck(method.delivery_tag))
+            self._go_on()
+        else:
+            super().on_method(method, content)
+
+    def ended(self) -> None:
+        super().ended()
+        self._reader.ended()
 
 
 class ConsumingChannel(ClientChannel):
@@ -219,13 +280,22 @@ class ConsumingChannel(ClientChannel):
             return
         tag = held[min(action.number("which"), len(held) - 1)]
         settled = [other for other in held if other <= tag] if action.number("multiple") else [tag]
-        is_ack = action.text("how") != "requeue"
+        how, reader = action.text("how") or "ack", self._reader
+        verb, settle = {
+            "ack": ("acknowledges", reader.acking),
+            "requeue": ("requeues", reader.requeueing),
+            "reject": ("rejects", reader.rejecting),
+        }[how]
         for each in settled:
             queue, copy = self._held.pop(each)
-            self.tell(f"{'acknowledges' if is_ack else 'requeues'} {copy.message.key} of {queue}")
-            (self._reader.acking if is_ack else self._reader.requeueing)(copy)
+            self.tell(f"{verb} {copy.message.key} of {queue}")
+            settle(copy)
         multiple = bool(action.number("multiple"))
-        self.send(methods.BasicAck(tag, multiple) if is_ack else methods.BasicNack(tag, multiple, True))
+        self.send(
+            methods.BasicAck(tag, multiple)
+            if how == "ack"
+            else methods.BasicNack(tag, multiple, requeue=how == "requeue")
+        )
 
     def settle_all(self) -> list[LedgerCopy]:
         """Acknowledge what is held, and return it; of streams, return what was read since the last call."""
@@ -248,7 +318,11 @@ class ConsumingChannel(ClientChannel):
                 self.tell(f"reads {self._read[-1].message.key} of {queue} at offset {offset}")
                 self.send(methods.BasicAck(method.delivery_tag, False))
                 return
-            copy = self._reader.delivered(queue, content.body, correlation_id, method.redelivered)
+            if queue == DEAD_LETTERS:
+                death = table_to_dict(properties.headers or Table())["x-death"][0]
+                copy = self._reader.dead_letter(queue, content.body, correlation_id, death["queue"], death["count"])
+            else:
+                copy = self._reader.delivered(queue, content.body, correlation_id, method.redelivered)
             self.tell(f"receives {copy.message.key} of {queue}{' (redelivered)' if method.redelivered else ''}")
             self._held[method.delivery_tag] = queue, copy
         elif isinstance(method, (methods.BasicGetOk, methods.BasicGetEmpty)):
@@ -279,6 +353,42 @@ class ConsumingChannel(ClientChannel):
         self._reader.ended()
 
 
+class ReadingChannel(ClientChannel):
+    """Reads queues by number, without consuming. A reading ends with the broker's basic.cancel."""
+
+    def __init__(self, client: ClusterClient, number: int) -> None:
+        self._reader = client.schedule.ledger.reader(f"{client.name} on {client.node}")
+        self._queue = ""
+        #: What its last reading has found.
+        self.found_messages: list[LedgerCopy] = []
+        super().__init__(client, number)
+
+    def do_read(self, action: Action) -> None:
+        self._queue, self.found_messages = action.text("queue"), []
+        self._reader.begins(self._queue)
+        self.tell(f"reads {self._queue} by number through {self.client.node}")
+        arguments = table_from({"x-warren-read-from": "first", "x-warren-read-to": "last", "x-warren-lenient": True})
+        self.request(
+            methods.BasicConsume(queue=self._queue, consumer_tag="reading", no_ack=True, arguments=arguments),
+            methods.BasicConsumeOk,
+            lambda method: self._await_end(),
+        )
+
+    def _await_end(self) -> None:
+        self._expected = methods.BasicCancel, lambda method: self.tell(f"has read {self._queue}")
+
+    def on_method(self, method: Method, content: SimContent | None) -> None:
+        if not isinstance(method, methods.BasicDeliver):
+            super().on_method(method, content)
+            return
+        assert content is not None
+        properties = decode_properties(content.props)
+        number = table_to_dict(properties.headers or Table())["x-warren-seq"]
+        copy = self._reader.read(self._queue, number, content.body, properties.correlation_id)
+        self.tell(f"reads {copy.message.key} of {self._queue} under number {number}")
+        self.found_messages.append(copy)
+
+
 class DeclaringChannel(ClientChannel):
     """Declares queues, deletes them, and looks for them."""
 
@@ -295,8 +405,10 @@ class DeclaringChannel(ClientChannel):
             self.client.schedule.check_in_force(queue, True)
 
         kind = self.client.schedule.plan.queue_type
-        arguments = Table() if kind == "classic" else table_from({"x-queue-type": kind})
-        declare = methods.QueueDeclare(queue=queue, durable=True, arguments=arguments)
+        arguments = {} if kind == "classic" else {"x-queue-type": kind}
+        if self.client.schedule.plan.has_dead_letters and queue != DEAD_LETTERS:
+            arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD_LETTERS}
+        declare = methods.QueueDeclare(queue=queue, durable=True, arguments=table_from(arguments))
         self.request(declare, methods.QueueDeclareOk, declared)
 
     def do_bind(self, action: Action) -> None:

@@ -17,13 +17,29 @@ from ..clients.peer import Peer, SimContent
 from ..model.copies import PromiseBroken
 from ..node import PORT
 from ..plan import Action
-from .channels import ClientChannel, ConsumingChannel, DeclaringChannel, PublishingChannel
-from .ledger import LedgerCopy
+from .channels import (
+    ClientChannel,
+    ConsumingChannel,
+    DeclaringChannel,
+    PublishingChannel,
+    ReadingChannel,
+    TransactingChannel,
+)
 from .nodes import node_name
-from .plan import CONSUMING, PUBLISHING
+from .plan import CONSUMING, DECLARING, PUBLISHING, READING, TRANSACTING
+from .published import LedgerCopy
 
 if TYPE_CHECKING:
     from .schedule import ClusterSchedule
+
+#: What a client does on each of its channels.
+_KINDS = {
+    PUBLISHING: PublishingChannel,
+    CONSUMING: ConsumingChannel,
+    DECLARING: DeclaringChannel,
+    READING: ReadingChannel,
+    TRANSACTING: TransactingChannel,
+}
 
 
 class _Connection(Peer):
@@ -113,8 +129,7 @@ class ClusterClient:
     def _do_on_channel(self, action: Action) -> None:
         channel = self.channels.get(action.channel)
         if channel is None:
-            kinds = {PUBLISHING: PublishingChannel, CONSUMING: ConsumingChannel}
-            channel = self.channels[action.channel] = kinds.get(action.channel, DeclaringChannel)(self, action.channel)
+            channel = self.channels[action.channel] = _KINDS[action.channel](self, action.channel)
         channel.do(action)
 
     def _close(self) -> None:
@@ -148,6 +163,11 @@ class ClusterClient:
         """Acknowledge everything that it holds, and return it."""
         channel = self.channels.get(CONSUMING)
         return channel.settle_all() if isinstance(channel, ConsumingChannel) else []
+
+    def found_messages(self) -> list[LedgerCopy]:
+        """What it has found when it last read a queue by number."""
+        channel = self.channels.get(READING)
+        return channel.found_messages if isinstance(channel, ReadingChannel) else []
 
     def consumes_from(self, queue: str) -> bool:
         """Whether it has a consumer of this queue that was not cancelled."""

@@ -59,6 +59,8 @@ class ClusterFaults:
         self._full: set[str] = set()
         #: Whether a disk was full, so that a process may get that error.
         self._was_full = False
+        #: The rate of the slowest clock that any machine had.
+        self._slowest_clock = 1.0
         self._seen_crashes = 0
 
     @property
@@ -69,7 +71,9 @@ class ClusterFaults:
         while yet.
         """
         lasts = LEASE_SHARE * self.nodes["a"].settings.net_ticktime
-        return lasts if self.nodes.majority == 2 else lasts + CONTACT_SHARE * HEARD_SECONDS
+        if self.nodes.majority > 2:
+            lasts += CONTACT_SHARE * HEARD_SECONDS
+        return lasts / self._slowest_clock
 
     def do(self, action: Action) -> None:
         """Do an action of the plan."""
@@ -201,6 +205,18 @@ class ClusterFaults:
         self.schedule.tell("cluster", f"the clock of {node.name} jumps by {action.number('by')} ms")
         node.machine.clock_offset += action.number("by") / 1000
 
+    def do_clock_rate(self, node: ClusterNode, action: Action) -> None:
+        percent = action.number("percent")
+        self.schedule.tell("cluster", f"the clocks of {node.name} run at {percent} % of their right speed")
+        node.machine.set_clock_rate(percent / 100)
+        self._slowest_clock = min(self._slowest_clock, percent / 100)
+
+    def do_wipe(self, node: ClusterNode, action: Action) -> None:
+        self._disturb(f"{node.name} loses its disk, and starts with an empty one")
+        node.kill()
+        node.wipe()
+        self._went_down(node, action.number("for"))
+
     def do_policy(self, node: ClusterNode, action: Action) -> None:
         replicas = action.number("replicas")
         self._disturb(f"an operator wants {replicas or 'all'} replicas")
@@ -289,6 +305,12 @@ class ClusterFaults:
 
     def do_heal(self, action: Action) -> None:
         self.heal()
+
+    def do_rest(self, action: Action) -> None:
+        self.heal()
+        self.schedule.become_whole()
+        self.schedule.tell("cluster", "all nodes and all replicas are well")
+        self.schedule.ledger.is_well()
 
     def do_wait(self, action: Action) -> None:
         end = self.world.time + action.number("for") / 1000

@@ -11,7 +11,12 @@ be compared at once, and the rest when the cluster has healed and its queues hav
     P8  messages of one channel to one queue keep their order, redelivered ones excepted
     P9  a message that is delivered again is flagged as redelivered
 
-The numbers are those of the promises in docs/spec/cluster.md.
+These numbers are those of the promises in docs/spec/cluster.md. Two more things are compared:
+
+- Whoever reads a queue by number, or a stream, finds the same message under a number for ever, and a confirmed message
+  under one number only.
+- A message that a client has rejected becomes one dead letter at most. It becomes one for certain if no node fails at
+  the time; dead letters are sent at most once (AB-147).
 """
 
 from __future__ import annotations
@@ -19,13 +24,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TextIO
 
 from .. import bodies
 from ..bodies import Key
+from .published import LedgerCopy, PublishAnswer, Published
 
+#: Seconds after which a rejected message has certainly become a dead letter on all replicas, if no node fails.
+DEAD_LETTER_SECONDS = 1.0
 #: Seconds from the beginning of a cut until the leases of the minority have certainly ended. They last 1.5 s.
 LEASE_SECONDS = 2.0
 
@@ -51,40 +59,6 @@ WARREN = Promises()
 #: RabbitMQ 3.10 breaks each of them now and then. A message for one queue of another node goes straight to that queue,
 #: and may overtake an earlier one for several queues, which goes by way of a delegate on that node.
 RABBITMQ = Promises(flags_redelivered=False, is_visible_at_once=False, orders_all_routes=False)
-
-
-class PublishAnswer(Enum):
-    NONE = "not answered"
-    ACK = "acked"
-    NACK = "nacked"
-    LOST = "unknown: the connection ended first"
-
-
-class Published:
-    """A message that a client has published."""
-
-    __slots__ = ("answer", "key", "node", "queues", "sent_at")
-
-    def __init__(self, key: Key, queues: Sequence[str], node: str, sent_at: float) -> None:
-        self.key = key
-        self.queues = queues
-        self.node = node
-        self.sent_at = sent_at
-        self.answer = PublishAnswer.NONE
-
-
-class LedgerCopy:
-    """A message in one queue, as far as clients have seen it."""
-
-    __slots__ = ("deliveries", "had_first", "holder", "is_acked", "is_surely_acked", "message")
-
-    def __init__(self, message: Published) -> None:
-        self.message = message
-        self.deliveries: list[str] = []  # when and to whom
-        self.had_first = False  # a delivery without the redelivered flag
-        self.holder: Reader | None = None  # the channel to which it was delivered last, until it settles the message
-        self.is_acked = False  # the ack was sent, and may have been lost
-        self.is_surely_acked = False  # the queue has certainly had the ack
 
 
 class Presence(Enum):
@@ -136,6 +110,20 @@ class Reader:
         with self._ledger.lock:
             copy.holder = None
 
+    def rejecting(self, copy: LedgerCopy) -> None:
+        """The message is about to be rejected, so that it becomes a dead letter."""
+        with self._ledger.lock:
+            copy.holder = None
+            self._ledger.rejecting(copy)
+
+    def dead_letter(self, queue: str, body: bytes, correlation_id: str | None, source: str, times: int) -> LedgerCopy:
+        """A message of the queue `source` has arrived as a dead letter, and says that it was rejected there so often.
+
+        Raises Violation if it was not. The copy that is returned is that in `queue`.
+        """
+        with self._ledger.lock:
+            return self._ledger.dead_letter(self, queue, body, correlation_id, source, times)
+
     def round_trip(self) -> None:
         """The broker has answered a method that concerns the queue and that this channel sent after its latest ack. So
         the queue has received all of its acks.
@@ -175,6 +163,11 @@ class Ledger:
         self._queues: dict[str, Presence] = {}
         #: By stream: the message that each offset has.
         self._offsets: dict[str, dict[int, Key]] = {}
+        #: By queue: the number under which each message was read that had been confirmed by then.
+        self._numbers: dict[str, dict[Key, int]] = {}
+        #: Whether no node has failed since the cluster was last well, and the messages that were rejected since then.
+        self._is_calm = True
+        self._rejected: list[LedgerCopy] = []
         #: By node without a majority, the time at which its lease has certainly ended. It must not answer what it is
         #: sent later.
         self._alone_since: dict[str, float] = {}
@@ -217,6 +210,17 @@ class Ledger:
         """A node has been killed, stopped or cut off, so acks that were sent may not have reached a queue."""
         with self.lock:
             self._acks_may_be_lost = True
+            if self._is_calm:
+                for copy in self._rejected:
+                    if copy.rejected_at > self._clock() - DEAD_LETTER_SECONDS:
+                        copy.is_surely_rejected = False
+                self._rejected.clear()
+            self._is_calm = False
+
+    def is_well(self) -> None:
+        """All nodes and all replicas are well, so what clients send from now on is not lost until a node fails."""
+        with self.lock:
+            self._is_calm = True
 
     def _refuse_without_majority(self, node: str, sent_at: float, what: str) -> None:
         since = self._alone_since.get(node)
@@ -270,12 +274,16 @@ class Ledger:
         return Reader(self, name)
 
     def read(self, reader: Reader, queue: str, offset: int, body: bytes, correlation_id: str | None) -> LedgerCopy:
-        """A stream was read at this offset, which has the same message for every reader and for ever."""
+        """A stream, or any queue, was read at this offset, which has the same message for every reader and for ever."""
         copy = self._copy(queue, body, correlation_id)
         key = copy.message.key
         there = self._offsets.setdefault(queue, {}).setdefault(offset, key)
         if there != key:
             raise Violation(f"{queue}: offset {offset} has {key} for {reader.name}, and had {there} before")
+        if copy.message.answer is PublishAnswer.ACK:
+            number = self._numbers.setdefault(queue, {}).setdefault(key, offset)
+            if number != offset:
+                raise Violation(f"{queue}: {key}, which was confirmed, had number {number} and has {offset} now")
         reader.in_order(queue, key, False)
         copy.deliveries.append(f"at {self._clock() - self._began:.3f} s to {reader.name}")
         self.counts["delivered"] += 1
@@ -305,6 +313,26 @@ class Ledger:
         self.counts["delivered"] += 1
         return copy
 
+    def rejecting(self, copy: LedgerCopy) -> None:
+        copy.rejections += 1
+        copy.rejected_at = self._clock()
+        if self._is_calm:
+            copy.is_surely_rejected = True
+            self._rejected.append(copy)
+        self.counts["rejected"] += 1
+
+    def dead_letter(
+        self, reader: Reader, queue: str, body: bytes, correlation_id: str | None, source: str, times: int
+    ) -> LedgerCopy:
+        rejected = self._copy(source, body, correlation_id)
+        if times > rejected.rejections:
+            raise Violation(
+                f"{queue}: {rejected.message.key} of {source} was rejected {rejected.rejections} times, and comes to "
+                f"{reader.name} as a dead letter that was rejected {times} times (invented)"
+            )
+        self.counts["dead letters"] += 1
+        return LedgerCopy(rejected.message)
+
     def _copy(self, queue: str, body: bytes, correlation_id: str | None) -> LedgerCopy:
         """The message with this body, in this queue. Raises Violation if nobody has published it there."""
         key = bodies.read(body)
@@ -318,21 +346,30 @@ class Ledger:
             raise Violation(f"{queue}: {key} was never published to it; {message and message.queues} (invented)")
         return copy
 
-    def check_drained(self, drained: dict[str, Sequence[LedgerCopy]]) -> None:
-        """All clients have stopped, all queues are empty, and these copies were taken out of each: check P3, and forget
-        the messages.
+    def check_drained(
+        self, drained: Mapping[str, Sequence[LedgerCopy]], dead_letters: Sequence[LedgerCopy] = ()
+    ) -> None:
+        """All clients have stopped, all queues are empty, and these copies were taken out of each, and out of the queue
+        of dead letters: check P3, and forget the messages.
         """
         with self.lock:
+            dead = Counter(copy.message.key for copy in dead_letters)
+            self._check_dead_letters(dead)
             for queue, copies in self._copies.items():
                 found = Counter(copy.message.key for copy in drained.get(queue, ()))
                 for key, count in found.items():
                     if count > 1:
                         raise Violation(f"{queue}: {key} was {count} times in the drained queue (doubled)")
-                lost = [
+                gone = [
                     key
                     for key, copy in copies.items()
-                    if copy.message.answer is PublishAnswer.ACK and not copy.is_acked and key not in found
+                    if copy.message.answer is PublishAnswer.ACK
+                    and not copy.is_acked
+                    and key not in found
+                    and not (copy.rejections and key in dead)
                 ]
+                lost = [key for key in gone if copies[key].is_surely_rejected or not copies[key].rejections]
+                self.counts["dead letters lost"] += len(gone) - len(lost)
                 if lost:
                     story = copies[lost[0]]
                     raise Violation(
@@ -343,7 +380,18 @@ class Ledger:
                 self.counts["drained"] += len(found)
             self._copies.clear()
             self._published.clear()
+            self._numbers.clear()
+            self._rejected.clear()
             self._acks_may_be_lost = False
+
+    def _check_dead_letters(self, dead: Counter[Key]) -> None:
+        """Check that no message has more dead letters than it was rejected."""
+        rejected = {key: copy for copies in self._copies.values() for key, copy in copies.items() if copy.rejections}
+        for key, count in dead.items():
+            if count > rejected[key].rejections:
+                raise Violation(
+                    f"{key} was rejected {rejected[key].rejections} times and has {count} dead letters (doubled)"
+                )
 
     # -- declaring ---
 

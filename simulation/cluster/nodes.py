@@ -35,9 +35,19 @@ def node_name(letter: str) -> str:
 
 
 class ClusterNode(SimNode):
-    """One node of a cluster."""
+    """One node of a cluster. With `replace_lost` a node whose disk is empty takes the place of the member of its name;
+    otherwise it is refused.
+    """
 
-    def __init__(self, world: SimWorld, letter: str, letters: str, limits: FileLimits, **settings: Any) -> None:
+    def __init__(
+        self,
+        world: SimWorld,
+        letter: str,
+        letters: str,
+        limits: FileLimits,
+        replace_lost: bool = False,
+        **settings: Any,
+    ) -> None:
         names = [node_name(other) for other in letters]
         name = node_name(letter)
         super().__init__(
@@ -50,7 +60,7 @@ class ClusterNode(SimNode):
             host=name,
             cluster_port=CLUSTER_PORT,
             cluster_cookie=_COOKIE,
-            cluster_formation={"nodes": names},
+            cluster_formation={"nodes": names, "replace_lost": replace_lost},
             cluster_peer_addresses={other: f"{other}:{CLUSTER_PORT}" for other in names},
             **settings,
         )
@@ -119,7 +129,7 @@ class ClusterNode(SimNode):
         supervisor = self.supervisor
         if supervisor is None or self.starting is None or not self.starting.is_here:
             return None
-        return supervisor.routing if supervisor.context.lease.holds(self.world.time) else None
+        return supervisor.routing if supervisor.context.lease.holds(self.machine.now()) else None
 
 
 class ClusterNodes:

@@ -7,17 +7,22 @@
 
 The first line describes the cluster. With `mirrored=1` all queues are mirrored to all nodes: by a policy, which has
 `ha-min-in-sync` with `floor=2`, or, with `type=quorum` or `type=stream`, because of their type. With `replicas=2` the
-policy mirrors them to that many nodes only. Each other line is an **action**, with how many steps the world then takes.
+policy mirrors them to that many nodes only. With `dead=1` all queues send their dead letters to the queue
+`dead.letters`, whose home is the last node. Each other line is an **action**, with how many steps the world then takes.
 
 Clients are `alice`, `bob` and `carol`. Each begins at the node of its place in the alphabet, and goes to the next one
 when it is refused or loses its connection. Everything that is published is persistent. A client uses channel 1 to
-publish, with confirms, 2 to consume and 3 to declare.
+publish, with confirms, 2 to consume, 3 to declare, 4 to read by number and 5 for transactions.
 
     publish               `queue`, `count`, `size`; by=fanout publishes to all queues
     consume               `queue`, `prefetch`; of a stream, from its first message on, which needs no settling
     get                   `queue`, with basic.get; only plans of `matrix` have it
     settle                `which` of the unacknowledged messages and, with multiple=1, all before it; how=requeue puts
-                          them back
+                          them back, and how=reject makes dead letters of them
+    read                  `queue` by number, from its first message to the one that is the last then; only some scripted
+                          plans have it
+    transact              take up to `takes` messages from `queue` with basic.get, and acknowledge them and publish
+                          `count` others in one transaction; only some scripted plans have it
     declare               a queue with a new name, or with that of a queue that was deleted
     delete, look          the queue that the client has declared last; to look is to declare it passively
     close, reset, move    close the connection in order, reset it, or close it and go to another node
@@ -32,6 +37,8 @@ Machines are `a`, `b` and `c`; `all` stands for all of them. After `for` ms they
     promote               an operator has the replica on this node lead `queue`; refused unless it is in sync
     slow-disk             each call that waits for its disk takes up to `delay` ms longer
     clock                 its wall clock is set `by` ms ahead, or back if that is negative; it stays so
+    clock-rate            its clocks run at `percent` % of their right speed from now on
+    wipe                  its disk is replaced by an empty one, with which it is started as a new member
     policy                an operator sets the policy of mirrored queues on this node: `replicas` as in the first line
     rebalance             an operator has masters spread over the nodes
 
@@ -47,6 +54,7 @@ The network is `net`:
     slow                  what `from` sends to `to` takes up to `delay` ms
     heal                  everything is well
     wait                  `for` ms pass
+    rest                  everything is well, and time passes until all nodes and all replicas of queues are, too
 
 Any line may be left out, which is how a failing plan is shrunk.
 """
@@ -61,8 +69,10 @@ from ..plan import SHORT_TURN, SMALL_FILES, TURN_MESSAGES, Action, Below, parse_
 from .nodes import LETTERS
 
 CLIENTS = ("alice", "bob", "carol")
-#: The numbers of the channels on which a client publishes, consumes and declares.
-PUBLISHING, CONSUMING, DECLARING = 1, 2, 3
+#: The numbers of the channels on which a client publishes, consumes, declares, reads by number, and has transactions.
+PUBLISHING, CONSUMING, DECLARING, READING, TRANSACTING = 1, 2, 3, 4, 5
+#: The queue that gets the dead letters of all others.
+DEAD_LETTERS = "dead.letters"
 #: The actors of actions that are not a client's: all machines together, and the network.
 ALL, NET = "all", "net"
 #: Bytes of a body.
@@ -93,7 +103,7 @@ _CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weigh
 _MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
 #: What operators do. Of these, random plans draw only `promote`; the others are in scripted plans.
 _OPERATOR_CHOICES = ["promote", "policy", "rebalance"]
-_SCRIPTED_CHOICES = ["slow-disk", "clock"]
+_SCRIPTED_CHOICES = ["slow-disk", "clock", "clock-rate", "wipe"]
 ROLES = ("leader", "follower", "master", "second", "last", "learner")
 _NETWORK_CHOICES = [what for what, weight in _NETWORK_ACTIONS for _ in range(weight)]
 #: One in this many actions is a machine's or the network's.
@@ -116,6 +126,7 @@ _PLAIN_VALUES: dict[str, int | str] = {
     "by": 0,
     "prefetch": 0,
     "after": 0,
+    "takes": 0,
 }
 
 
@@ -139,6 +150,8 @@ class ClusterPlan:
     floor: int = 1
     #: How many replicas mirrored classic queues have; 0: one on each node.
     replicas: int = 0
+    #: Whether all queues send their dead letters to the queue `DEAD_LETTERS`.
+    has_dead_letters: bool = False
 
     @property
     def limits(self) -> FileLimits:
@@ -156,6 +169,7 @@ class ClusterPlan:
         mirrored += f" type={self.queue_type}" if self.queue_type != CLASSIC else ""
         mirrored += f" floor={self.floor}" if self.floor != 1 else ""
         mirrored += f" replicas={self.replicas}" if self.replicas else ""
+        mirrored += " dead=1" if self.has_dead_letters else ""
         head = f"cluster nodes={len(self.letters)}{files} credit={self.credit[0]},{self.credit[1]}{turn}{mirrored}"
         return "\n".join([head, *map(str, self.actions)])
 
@@ -165,7 +179,16 @@ class ClusterPlan:
     def plainer(self) -> Iterator[ClusterPlan]:
         """The plan with one property of the cluster made plainer."""
         plain = ClusterPlan(self.letters, self.actions)
-        for key in ("has_small_files", "credit", "turn_messages", "is_mirrored", "queue_type", "floor", "replicas"):
+        for key in (
+            "has_small_files",
+            "credit",
+            "turn_messages",
+            "is_mirrored",
+            "queue_type",
+            "floor",
+            "replicas",
+            "has_dead_letters",
+        ):
             if getattr(self, key) != getattr(plain, key):
                 yield replace(self, **{key: getattr(plain, key)})
 
@@ -206,6 +229,7 @@ def parse_cluster_plan(text: str) -> ClusterPlan:
         str(head.get("type", CLASSIC)),
         int(head.get("floor", 1)),
         int(head.get("replicas", 0)),
+        head.get("dead") == 1,
     )
     if plan.queue_type not in QUEUE_TYPES or (plan.queue_type != CLASSIC and not plan.is_mirrored):
         raise ValueError(f"queues are classic ones, or with mirrored=1 quorum queues or streams: {lines[0]}")
@@ -217,10 +241,10 @@ def parse_cluster_plan(text: str) -> ClusterPlan:
 def _check(plan: ClusterPlan, action: Action) -> None:
     """Raise ValueError if the plan lacks the client or machine that acts, or the node or queue that it acts on."""
     actions = {
-        NET: _NETWORK_CHOICES,
+        NET: [*_NETWORK_CHOICES, "rest"],
         ALL: _MACHINE_CHOICES,
         **dict.fromkeys((*plan.letters, *ROLES), [*_MACHINE_CHOICES, *_OPERATOR_CHOICES, *_SCRIPTED_CHOICES]),
-        **dict.fromkeys(CLIENTS, [*_CLIENT_CHOICES, "get"]),
+        **dict.fromkeys(CLIENTS, [*_CLIENT_CHOICES, "get", "read", "transact"]),
     }
     if action.what not in actions.get(action.who, ()):
         raise ValueError(

@@ -23,9 +23,20 @@ from ..plan import Action
 from .checks import ClusterChecks
 from .clients import ClusterClient
 from .faults import ClusterFaults
-from .ledger import Ledger, LedgerCopy, Promises, Violation
+from .ledger import Ledger, Promises, Violation
 from .nodes import ClusterNode, ClusterNodes
-from .plan import CLIENTS, CONSUMING, DECLARING, STREAM, ClusterPlan, draw_cluster_plan, queue_of
+from .plan import (
+    CLIENTS,
+    CONSUMING,
+    DEAD_LETTERS,
+    DECLARING,
+    READING,
+    STREAM,
+    ClusterPlan,
+    draw_cluster_plan,
+    queue_of,
+)
+from .published import LedgerCopy
 
 #: Virtual seconds within which a cluster is found, a healed one is whole, and everything is answered.
 READY_SECONDS, WHOLE_SECONDS, ANSWER_SECONDS = 60.0, 60.0, 60.0
@@ -56,6 +67,7 @@ class ClusterSchedule:
             plan.limits,
             credit_flow_default_credit=plan.credit,
             turn_messages=plan.turn_messages,
+            replace_lost=True,
             **_SETTINGS,
         )
         self.ledger = Ledger(promises=Promises(fails_over=plan.is_mirrored), clock=self.world.now)
@@ -108,6 +120,8 @@ class ClusterSchedule:
             client = ClusterClient(self, f"setup-{letter}", letter)
             client.do(Action(client.name, DECLARING, "declare", {"queue": queue_of(letter)}))
             client.do(Action(client.name, DECLARING, "bind", {"queue": queue_of(letter)}))
+            if self.plan.has_dead_letters and letter == self.plan.letters[-1]:
+                client.do(Action(client.name, DECLARING, "declare", {"queue": DEAD_LETTERS}))
             self._answered([client])
             client.do(Action(client.name, 0, "close"))
         del self.told[:]
@@ -153,7 +167,8 @@ class ClusterSchedule:
         self._answered([*self.clients.values()])
         self._have_equal_replicas()
         self.faults.is_disturbed = False
-        self.ledger.check_drained({queue: self._drain(queue) for queue in self.plan.queues})
+        drained = {queue: self._drain(queue) for queue in self.plan.queues}
+        self.ledger.check_drained(drained, self._drain(DEAD_LETTERS) if self.plan.has_dead_letters else ())
         self.until(self.checks.are_level, WHOLE_SECONDS, lambda: "some nodes have applied less of the log than others")
         # A replica that has just got everything may still join its ring, which is one more entry.
         self.world.run_until(self.checks.are_equal, WHOLE_SECONDS)
@@ -173,6 +188,11 @@ class ClusterSchedule:
                 raise PromiseBroken(differing)
             self.world.run(0.1)
             self.until(self.checks.are_in_sync, WHOLE_SECONDS, lambda: "some replicas have not come to be in sync")
+
+    def become_whole(self) -> None:
+        """Run until all nodes run and know each other, and all replicas are in sync."""
+        self._become_whole()
+        self.until(self.checks.are_in_sync, WHOLE_SECONDS, lambda: "some replicas have not come to be in sync")
 
     def _become_whole(self) -> None:
         self.until(self.faults.are_well, WHOLE_SECONDS, self._who_is_not_well)
@@ -194,6 +214,7 @@ class ClusterSchedule:
         """Take everything out of the queue, through some node, and acknowledge it. Of a stream, read everything."""
         auditor = self.clients[AUDITOR]
         auditor.letter = self.plan.letters[self.world.below(len(self.plan.letters))]
+        read = self._read(auditor, queue)
         taken: list[LedgerCopy] = []
         end = self.world.time + ANSWER_SECONDS
         while True:
@@ -217,7 +238,17 @@ class ClusterSchedule:
             self.world.run(0.1)
         auditor.do(Action(AUDITOR, 0, "close"))
         self._answered([auditor])
+        if read is not None and {copy.message.key for copy in taken} != {copy.message.key for copy in read}:
+            raise PromiseBroken(f"{queue} has {len(taken)} messages, and {len(read)} of them could be read by number")
         return taken
+
+    def _read(self, auditor: ClusterClient, queue: str) -> list[LedgerCopy] | None:
+        """What the auditor finds in the queue when it reads it by number; None if the plan has nobody read."""
+        if queue == DEAD_LETTERS or not any(action.what == "read" for action in self.plan.actions):
+            return None
+        auditor.do(Action(AUDITOR, READING, "read", {"queue": queue}))
+        self._answered([auditor])
+        return auditor.found_messages()
 
     def _has(self, node: str, queue: str) -> bool:
         for each in self.nodes:

@@ -68,10 +68,10 @@ def test_operators_move_masters_and_no_client_is_refused(seed):
     reigns = []
     check_drained = schedule.ledger.check_drained
 
-    def checked(drained):
+    def checked(drained, dead_letters):
         row = schedule.nodes["a"].routing.queue("/", "a.orders")
         reigns.append((row.generation, row.node))
-        check_drained(drained)
+        check_drained(drained, dead_letters)
 
     schedule.ledger.check_drained = checked
     schedule.run()

@@ -19,7 +19,8 @@ from warren.amqp import methods as m
 from warren.amqp.properties import Properties, encode_properties
 from warren.simulation import bodies
 from warren.simulation.bodies import Key
-from warren.simulation.cluster.ledger import Ledger, LedgerCopy, Violation
+from warren.simulation.cluster.ledger import Ledger, Violation
+from warren.simulation.cluster.published import LedgerCopy
 from warren.tests.behaviour.wire import Channel, Client, Event, Refused
 
 from ..nodes import Nodes

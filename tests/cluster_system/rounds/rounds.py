@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from warren.amqp import methods as m
-from warren.simulation.cluster.ledger import Ledger, LedgerCopy, Violation
+from warren.simulation.cluster.ledger import Ledger, Violation
+from warren.simulation.cluster.published import LedgerCopy
 from warren.tests.behaviour.wire import Channel, Client, Refused
 
 from ..nodes import LOOK_SECONDS, READY_SECONDS, Nodes, Waited, wait_for

@@ -7,7 +7,8 @@ import pytest
 from warren.simulation import bodies
 from warren.simulation.bodies import Key
 from warren.simulation.cluster import ledger as ledgers
-from warren.simulation.cluster.ledger import Ledger, LedgerCopy, Reader, Violation
+from warren.simulation.cluster.ledger import Ledger, Reader, Violation
+from warren.simulation.cluster.published import LedgerCopy
 
 
 class Story:
@@ -103,6 +104,85 @@ def test_a_delivery_again_without_the_flag_is_found(story):
     story.deliver(1)
     with pytest.raises(Violation, match="without the redelivered flag"):
         story.deliver(1, reader=story.ledger.reader("d"))
+
+
+def read(story, number, offset):
+    key = story.key(number)
+    story.ledger.reader("r").read("q", offset, bodies.body(key, 20), f"{key.publisher}.{key.number}")
+
+
+def test_another_message_under_the_same_number_is_found(story):
+    story.publish(1, 2)
+    read(story, 1, 7)
+    read(story, 1, 7)
+    with pytest.raises(Violation, match="offset 7 has message 1.2 for r, and had message 1.1 before"):
+        read(story, 2, 7)
+
+
+def test_a_confirmed_message_keeps_its_number(story):
+    """A message that was not confirmed when it was read may be published again under another number after a failover;
+    a confirmed one may not.
+    """
+    story.publish(1, confirm=False)
+    read(story, 1, 7)
+    read(story, 1, 9)
+    story.ledger.answered(story.key(1), True)
+    read(story, 1, 9)
+    with pytest.raises(Violation, match="message 1.1, which was confirmed, had number 9 and has 7 now"):
+        read(story, 1, 7)
+
+
+def dead_letter(story, number, times=1):
+    key = story.key(number)
+    drain = story.ledger.reader("drain")
+    return drain.dead_letter("dead", bodies.body(key, 20), f"{key.publisher}.{key.number}", "q", times)
+
+
+def test_rejected_messages_become_dead_letters(story):
+    story.publish(1, 2)
+    story.reader.rejecting(story.deliver(1))
+    story.reader.rejecting(story.deliver(2))
+    with pytest.raises(Violation, match=r"1 confirmed messages are lost \(P3\); the first is message 1.2"):
+        story.ledger.check_drained({"q": []}, [dead_letter(story, 1)])
+
+
+def test_a_dead_letter_may_be_lost_if_a_node_fails(story, monkeypatch):
+    """A dead letter that was made a moment before a node failed, or afterwards, may be lost; one that is older, and one
+    that was made when all was well again, may not.
+    """
+    monkeypatch.setattr(ledgers, "DEAD_LETTER_SECONDS", 60.0)
+    story.publish(1, 2)
+    story.reader.rejecting(story.deliver(1))
+    story.ledger.acks_may_be_lost()
+    story.reader.rejecting(story.deliver(2))
+    story.ledger.check_drained({"q": []})
+    assert story.ledger.counts["dead letters lost"] == 2
+    story.ledger.is_well()
+    story.publish(3)
+    story.reader.rejecting(story.deliver(3))
+    monkeypatch.setattr(ledgers, "DEAD_LETTER_SECONDS", 0.0)
+    story.ledger.acks_may_be_lost()
+    with pytest.raises(Violation, match="1 confirmed messages are lost"):
+        story.ledger.check_drained({"q": []})
+
+
+def test_a_dead_letter_of_a_message_that_nobody_rejected_is_found(story):
+    story.publish(1)
+    with pytest.raises(Violation, match=r"was rejected 0 times, .* \(invented\)"):
+        dead_letter(story, 1)
+    story.reader.rejecting(story.deliver(1))
+    with pytest.raises(Violation, match=r"was rejected 1 times, .* rejected 2 times \(invented\)"):
+        dead_letter(story, 1, times=2)
+
+
+def test_a_doubled_dead_letter_is_found(story):
+    """A message whose rejection was lost in a failover may be rejected again, and then has two dead letters."""
+    story.publish(1)
+    story.reader.rejecting(story.deliver(1))
+    with pytest.raises(Violation, match=r"was rejected 1 times and has 2 dead letters \(doubled\)"):
+        story.ledger.check_drained({"q": []}, [dead_letter(story, 1), dead_letter(story, 1)])
+    story.reader.rejecting(story.deliver(1, redelivered=True))
+    story.ledger.check_drained({"q": []}, [dead_letter(story, 1), dead_letter(story, 1)])
 
 
 def test_a_wrong_order_is_found_unless_it_is_redelivered(story):

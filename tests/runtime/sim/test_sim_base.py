@@ -216,6 +216,26 @@ def test_time_is_virtual(world, port):
     assert world.steps < 20
 
 
+def test_clocks_may_run_at_another_speed(world, port):
+    """Timers and both clocks of a machine run at its rate, and go on from what they show when the rate changes."""
+    alarm = port.base.newPrimaryActor(Alarm)
+    port.tell(alarm, ("set", 10.0))
+    world.settle()
+    port.base.machine.set_clock_rate(0.8)
+    world.run(seconds=12.4)
+    assert port.request(alarm, ("rang",)) == []
+    world.run(seconds=0.2)
+    ((_, now, wall_clock),) = port.request(alarm, ("rang",))
+    assert now == pytest.approx(FIRST_NOW + 10.0, abs=20 * STEP_SECONDS)
+    assert wall_clock == WALL_CLOCK_OFFSET + now
+    port.base.machine.set_clock_rate(1.25)
+    port.tell(alarm, ("set", 10.0))
+    world.run(seconds=7.9)
+    assert len(port.request(alarm, ("rang",))) == 1
+    world.run(seconds=0.2)
+    assert len(port.request(alarm, ("rang",))) == 2
+
+
 def test_a_cancelled_timer_does_not_ring(world, port):
     alarm = port.base.newPrimaryActor(Alarm)
     port.request(alarm, ("cancel", port.request(alarm, ("set", 1.0))))

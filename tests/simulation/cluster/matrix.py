@@ -8,6 +8,11 @@ partition, and consume. After the network is healed every confirmed message must
     seconds     1, 10, 30
     consumer    `consuming`: deliveries; `polling`: basic.get; `mixed`: both
     group       `3-of-3`, `3-of-5`, `2-of-3`: how many replicas a queue has, and how many nodes the cluster
+    dead        whether clients reject messages as well, so that these become dead letters in another mirrored queue
+
+Dead letters are sent at most once (AB-147), so some are lost in a partition. In the cells that have them, clients
+reject messages before the partition, during it, and when all replicas are well again. What they reject before and
+afterwards must become dead letters; what they reject during the partition may be lost, but must not be doubled.
 """
 
 from __future__ import annotations
@@ -27,6 +32,9 @@ CONSUMERS = ("consuming", "polling", "mixed")
 #: How many replicas a queue has, and how many nodes the cluster has.
 GROUPS = {"3-of-3": (3, 3), "3-of-5": (3, 5), "2-of-3": (2, 3)}
 
+#: Milliseconds within which a rejected message has become a dead letter on all replicas, if no node fails.
+DEAD_LETTER_PAUSE = 1_200
+
 #: How many rounds clients work before the partition, during it and after it.
 ROUNDS = (2, 8, 3)
 
@@ -38,23 +46,27 @@ class Cell(NamedTuple):
     seconds: int
     consumer: str
     group: str
+    has_dead_letters: bool = False
 
     def __str__(self) -> str:
-        return f"{self.partition}_{self.seconds}_{self.consumer}_{self.group}"
+        return f"{self.partition}_{self.seconds}_{self.consumer}_{self.group}" + "_dead" * self.has_dead_letters
 
 
 def cells() -> list[Cell]:
     """All cells."""
-    return [Cell(*each) for each in product(PARTITIONS, SECONDS, CONSUMERS, GROUPS)]
+    return [Cell(*each) for each in product(PARTITIONS, SECONDS, CONSUMERS, GROUPS, (False, True))]
 
 
 def sample() -> list[Cell]:
     """Cells in which each pair of values of two axes occurs once or more, without the longest time."""
-    return [
+    found = [
         Cell(partition, SECONDS[(at + other) % 2], consumer, list(GROUPS)[(at + other) % 3])
         for at, partition in enumerate(PARTITIONS)
         for other, consumer in enumerate(CONSUMERS)
     ]
+    # The partitions, and with them all values of the other axes.
+    with_dead_letters = [found[at * len(CONSUMERS) + at % len(CONSUMERS)] for at in range(len(PARTITIONS))]
+    return found + [cell._replace(has_dead_letters=True) for cell in with_dead_letters]
 
 
 def plan_of(cell: Cell, seed: int) -> ClusterPlan:
@@ -65,10 +77,16 @@ def plan_of(cell: Cell, seed: int) -> ClusterPlan:
     queue = queue_of(letters[below(nodes)])
     before, during, after = ROUNDS
     pause = cell.seconds * 1000 // during
-    actions = [*_rounds(below, cell, queue, before, 100), *_cuts(below, cell.partition, letters)]
+    actions = [*_rounds(below, cell, queue, before, 100)]
+    if cell.has_dead_letters:
+        actions.append(Action(NET, 0, "wait", {"for": DEAD_LETTER_PAUSE}, 0))
+    actions += _cuts(below, cell.partition, letters)
     actions += _rounds(below, cell, queue, during, pause)
-    actions += [Action(NET, 0, "heal", {}, 20), *_rounds(below, cell, queue, after, 500)]
-    return ClusterPlan(letters, tuple(actions), is_mirrored=True, replicas=replicas)
+    actions.append(Action(NET, 0, "rest" if cell.has_dead_letters else "heal", {}, 20))
+    actions += _rounds(below, cell, queue, after, 500)
+    return ClusterPlan(
+        letters, tuple(actions), is_mirrored=True, replicas=replicas, has_dead_letters=cell.has_dead_letters
+    )
 
 
 def _rounds(below: Below, cell: Cell, queue: str, count: int, pause: int) -> Iterator[Action]:
@@ -83,7 +101,7 @@ def _rounds(below: Below, cell: Cell, queue: str, count: int, pause: int) -> Ite
             settle: dict[str, int | str] = {
                 "which": below(4),
                 "multiple": 1,
-                "how": ("ack", "ack", "requeue")[below(3)],
+                "how": ("ack", "reject" if cell.has_dead_letters else "ack", "requeue")[below(3)],
             }
             yield Action(client, CONSUMING, "settle", settle, below(10))
         yield Action(NET, 0, "wait", {"for": pause}, 0)

@@ -24,9 +24,7 @@ TESTS = Path(__file__).parent.parent.parent
 #: Where the cases are that need more than clients, machines, a network and policies; paths begin at the folder of all
 #: tests.
 ELSEWHERE = {
-    # time and disks
-    "clock_rates_apart": "cluster/membership/majority/test_lease.py::"
-    "test_the_share_allows_clocks_that_differ_by_a_quarter",
+    # disks
     "crash_in_join": "cluster/membership/test_leaving.py::"
     "test_a_node_that_has_joined_and_is_reset_before_it_knows_the_members_leaves",
     "crash_in_snapshot": "cluster/metadata/test_group.py::"
