@@ -24,6 +24,7 @@ from ...store.messages.message import (
     joined,
     slice_of,
 )
+from ...store.messages.packed_contents import PackedContents
 from ...store.messages.parts import Part, part_of_nobody, split_parts
 from .consumers.consumer import ChannelRecord
 from .disk.transit import Transit
@@ -80,6 +81,8 @@ class Arrival:
         """Append a later run, unless its fate differs or its ids do not continue these. True if it was appended."""
         if self.has_asked or (digests is None) is not (self.digests is None):
             return False
+        if isinstance(contents, PackedContents) or isinstance(self.contents, PackedContents):
+            return False  # to cut a run of another node takes longer than to handle it by itself
         own = self.origins
         has_one_origin = not isinstance(own, list) and (own is origins or own == origins)
         if not has_one_origin and not have_same_fate(self.origin, any_of(origins)):

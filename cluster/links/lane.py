@@ -10,7 +10,7 @@ Nothing above it knows TCP. `read` and `flush` are called by the process that wa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -54,6 +54,10 @@ class LinkLane:
         #: The parts of a message that have arrived, if it is not complete.
         self.parts: list[bytes] = []
         self.is_closed = False
+        #: What the link watches the socket for: input, and room for output. None before it has watched it.
+        self.watched: tuple[bool, bool] | None = None
+        #: Whether the socket has a buffer of its own, as with TLS.
+        self._has_buffer = hasattr(sock, "has_unsent")
         self._read_size = SMALL_READ
         #: How many reads in a row have brought less than `SMALL_READ`.
         self._small_reads = 0
@@ -62,12 +66,11 @@ class LinkLane:
         self._reader.max_frame = MAX_FRAME
         self._waiting: deque[Buffer] = deque()
 
-    def write(self, buffers: Iterable[Buffer]) -> None:
+    def write(self, buffers: Sequence[Buffer]) -> None:
         """Take the buffers of one frame."""
         self.sent_frames += 1
-        for buffer in buffers:
-            self._waiting.append(buffer)
-            self.unsent += len(buffer)
+        self._waiting += buffers
+        self.unsent += sum(map(len, buffers))
 
     def flush(self) -> None:
         """Write as much as the socket takes. Raises LaneClosed."""
@@ -82,8 +85,12 @@ class LinkLane:
                 return
             except OSError as error:
                 raise LaneClosed(_reason(error)) from None
-            self.unsent -= count
             self.sent_bytes += count
+            if count == self.unsent:
+                self.unsent = 0
+                waiting.clear()
+                return
+            self.unsent -= count
             while count:
                 buffer = waiting[0]
                 size = len(buffer)
@@ -118,7 +125,7 @@ class LinkLane:
     def hand_out(self) -> None:
         """Hand out the frames that have come. Raises FrameError."""
         reader = self._reader
-        while not self.is_closed:
+        while reader.waiting and not self.is_closed:
             found = reader.next()
             if found is None:
                 return
@@ -128,7 +135,7 @@ class LinkLane:
     @property
     def wants_write(self) -> bool:
         """Whether the socket should be watched for room."""
-        return self.unsent > 0 or getattr(self._sock, "has_unsent", False)
+        return self.unsent > 0 or (self._has_buffer and self._sock.has_unsent)
 
     def close(self) -> None:
         self.is_closed = True

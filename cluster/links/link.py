@@ -274,8 +274,13 @@ class Link(Process):
                 self._watch(lane)
 
     def _watch(self, lane: LinkLane) -> None:
-        reads = lane.held_bytes < self.config.windows[lane.name] and not self.holds_input
-        self.watch(lane.fd, read=reads, write=lane.wants_write and not self.holds_output)
+        wanted = (
+            lane.held_bytes < self.config.windows[lane.name] and not self.holds_input,
+            lane.wants_write and not self.holds_output,
+        )
+        if wanted != lane.watched:
+            lane.watched = wanted
+            self.watch(lane.fd, *wanted)
 
     def _broken(self, lane: LinkLane, reason: str) -> None:
         if not lane.is_closed:
@@ -315,8 +320,8 @@ class Link(Process):
             return
         session.give_to_lanes()
         if not self.holds_output:
-            for lane in list(session.lanes.values()):
-                if lane.unsent and not lane.is_closed:
+            for lane in [lane for lane in session.lanes.values() if lane.unsent]:
+                if not lane.is_closed:
                     self._serve(lane, lane.flush)
         self._free(session.written())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .encoding.envelopes import Encoded, Envelopes, body
+from .encoding.envelopes import Encoded, Envelopes, begin_size, body
 from .encoding.frames import MAX_FRAME, MAX_HEADER, MSGPACK_TYPE, ONE_WAY, SEND, Buffer, encode_header, frame_head
 
 #: The most bytes of messages in a frame; a larger message has a frame of its own.
@@ -39,7 +39,7 @@ class Outbox:
         else:
             lane.append(encoded)
 
-    def take(self, index: int) -> Iterator[tuple[str, list[list[Buffer]], int]]:
+    def take(self, index: int) -> list[tuple[str, list[list[Buffer]], int]]:
         """For each lane with messages: its name, its frames, and the number of messages.
 
         `index` is the one up to which this node has applied the log.
@@ -48,31 +48,35 @@ class Outbox:
             self._index = index
             self._header = encode_header(SEND, 0, ONE_WAY, None, {"i": index})
         waiting, self._waiting = self._waiting, {}
-        for name, messages in waiting.items():
-            yield name, self._frames(messages), len(messages)
+        return [(name, self._frames(messages), len(messages)) for name, messages in waiting.items()]
 
     def _frames(self, messages: list[Encoded]) -> list[list[Buffer]]:
+        if len(messages) == 1:
+            return self._frame(messages, messages[0][3])
         frames = []
         batch: list[Encoded] = []
         size = 0
         for message in messages:
             if batch and size + message[3] > FULL:
-                frames += self._frame(batch)
+                frames += self._frame(batch, size)
                 batch, size = [], 0
             batch.append(message)
             size += message[3]
-        return frames + self._frame(batch)
+        return frames + self._frame(batch, size)
 
-    def _frame(self, batch: list[Encoded]) -> list[list[Buffer]]:
-        """One frame, or one for each part of a message that is too large."""
-        buffers: list[Buffer] = list(body(batch))
-        size = sum(map(len, buffers))
-        if size <= JOINED or (size <= FULL and len(buffers) > FEW_BUFFERS):
+    def _frame(self, batch: list[Encoded], size: int) -> list[list[Buffer]]:
+        """One frame, or one for each part of a message that is too large. The messages have `size` bytes."""
+        size += begin_size(len(batch))
+        if size > MAX_BODY:
+            return self._parts(batch)
+        buffers = body(batch, frame_head(MSGPACK_TYPE, len(self._header), size) + self._header)
+        if len(buffers) > 1 and (size <= JOINED or (size <= FULL and len(buffers) > FEW_BUFFERS)):
             # A copy takes less time than the system call takes for each buffer.
-            return [[b"".join([frame_head(MSGPACK_TYPE, len(self._header), size), self._header, *buffers])]]
-        if size <= MAX_BODY:
-            return [[frame_head(MSGPACK_TYPE, len(self._header), size), self._header, *buffers]]
-        parts = list(_cut(buffers, MAX_BODY))
+            return [[b"".join(buffers)]]
+        return [buffers]
+
+    def _parts(self, batch: list[Encoded]) -> list[list[Buffer]]:
+        parts = list(_cut(body(batch), MAX_BODY))
         frames = []
         for number, part in enumerate(parts):
             header = encode_header(SEND, 0, ONE_WAY, None, {"i": self._index, "p": [number, len(parts)]})

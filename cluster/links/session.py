@@ -91,6 +91,8 @@ class Session:
         #: The header of the last frame, encoded and decoded: nearly all frames have the same.
         self._last_header = b""
         self._header = Header(0, 0, 0, "", {})
+        #: Up to which index the sender of that frame has applied the log.
+        self._header_index = 0
 
     def add_lane(self, lane: LinkLane) -> None:
         self.lanes[lane.name] = self.by_fd[lane.fd] = lane
@@ -102,14 +104,14 @@ class Session:
         if raw.type != MSGPACK_TYPE:
             raise LinkFrameError("a frame of the greeting after its end")
         if raw.header == self._last_header:
-            header = self._header
+            header, index = self._header, self._header_index
         else:
-            header = self._header = msgpack_header(raw.header)
-            self._last_header = raw.header
-        if header.code == SEND:
+            header = msgpack_header(raw.header)
             index = header.ext.get("i", 0)
-            if type(index) is not int:
+            if type(index) is not int and header.code == SEND:
                 raise LinkFrameError("a frame with an index that is no number")
+            self._last_header, self._header, self._header_index = raw.header, header, index
+        if header.code == SEND:
             if lane.held or (index > self._systems.applied and lane.name != CONTROL):
                 lane.held.append((index, raw))
                 lane.held_bytes += raw.end - raw.at
@@ -193,7 +195,9 @@ class Session:
 
     def written(self) -> list[ActorAddress]:
         """Note how much is left to be written. Return the senders that may go on, if the link is no longer full."""
-        unsent = sum([lane.unsent for lane in self.lanes.values()])
+        unsent = 0
+        for lane in self.lanes.values():
+            unsent += lane.unsent
         if self._room <= 0 and unsent >= LOW_MARK:
             return []
         self._room = HIGH_MARK - unsent

@@ -346,13 +346,13 @@ class ActorBase:
                     self.address, self.capabilities, self.roots.values(), self.global_names, self.undelivered.handler
                 )
                 self.enqueue(self.address, sender, status)
-        elif system_of(target) == self.name:
+        elif (system := system_of(target)) == self.name:
             named = self.names.resolve(target)
             if named is not None:
                 self.enqueue(sender, named, message)
             elif not self.names.hold(sender, target, message):
                 self.undelivered.take(sender, target, message)
-        elif (remote := self.remotes.of(target)) is None:
+        elif (remote := self.remotes.connected(system)) is None:
             self.undelivered.take(sender, target, message, self.remotes.absence(target))
         elif remote.leaves(sender, target, message):
             remote.carry(sender, target, message)

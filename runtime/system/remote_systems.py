@@ -94,9 +94,11 @@ def _note(
     of_sender: _OpenByRef, of_target: _OpenByRef, sender: ActorAddress, target: ActorAddress, message: Any
 ) -> bool:
     """Note what `message` opens or closes; False if it closes or withdraws what is not open."""
-    if type(message) is not tuple or len(message) < 2 or type(message[0]) is not str or message[0] not in _NOTED:
+    if type(message) is not tuple or not message:
         return True
     name = message[0]
+    if type(name) is not str or name not in _NOTED or len(message) < 2:
+        return True
     if name in _OPENING:
         of_sender[sender.addressDetails, message[1]] = _Open(sender, target, name == "$monitor")
     elif name in _WITHDRAWING:
@@ -182,9 +184,9 @@ class RemoteSystems:
         """The name of the connected system that is a run of this node; None if none is."""
         return self._of_node.get(node)
 
-    def of(self, address: ActorAddress) -> RemoteSystem | None:
-        """The system that `address` belongs to, if it is connected."""
-        return self._by_name.get(system_of(address))
+    def connected(self, name: str) -> RemoteSystem | None:
+        """The system of that name, if it is connected."""
+        return self._by_name.get(name)
 
     def absence(self, address: ActorAddress) -> ExitReason:
         """Why there is no process at `address`, whose system is not connected."""

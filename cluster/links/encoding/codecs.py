@@ -18,13 +18,14 @@ A record class that crosses, like every message, is listed; nothing in a frame n
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate, pairwise
 from typing import Any
 
 from thespian.actors import ActorAddress
 
 from ....runtime.exit_reason import ExitKind, ExitReason
 from ....runtime.system.address import LoopAddress, system_of
+from ....store.messages.packed_contents import cut
+from .frames import Buffer
 
 _INTEGERS, _BYTES = {int}, {bytes}
 
@@ -50,7 +51,7 @@ class Outgoing:
     def __init__(self, own: str, peer: str) -> None:
         self.own, self.peer = own, peer
         #: What goes behind the msgpack data, as it is.
-        self.raw: list[bytes] = []
+        self.raw: list[Buffer] = []
 
 
 class Incoming:
@@ -75,16 +76,15 @@ class Incoming:
         self.at = at + size
         return at
 
-    def cut_each(self, sizes: Any) -> list[bytes]:
-        """The next raw bytes, in pieces of these sizes."""
+    def skip_each(self, sizes: Any) -> int:
+        """Pass the next raw bytes, which are pieces of these sizes; returns where in `data` they begin."""
         if type(sizes) is not list or not set(map(type, sizes)) <= _INTEGERS or (sizes and min(sizes) < 0):
             raise CodecError("no sizes of contents")
-        ends = list(accumulate(sizes, initial=self.at))
-        self.at = ends[-1]
-        if self.at > self.end:
-            raise CodecError(f"{sum(sizes)} raw bytes where fewer are left")
-        data = self.data
-        return [data[at:end] for at, end in pairwise(ends)]
+        return self.skip(sum(sizes))
+
+    def cut_each(self, sizes: Any) -> list[bytes]:
+        """The next raw bytes, in pieces of these sizes."""
+        return cut(self.data, self.skip_each(sizes), len(sizes), sizes)
 
 
 class Codec:

@@ -12,6 +12,7 @@ from typing import Any
 from ....amqp.fields import FieldError, Table, decode_table_at, encode_table
 from ....store.messages.message import FetchedMessages, Origin
 from ....store.messages.message_ids import as_bytes
+from ....store.messages.packed_contents import PackedContents, cut
 from .codecs import BOOLEAN, INTEGER, PLAIN, TEXT, Codec, CodecError, Incoming, NotCarried, Optional, Outgoing
 
 
@@ -89,16 +90,45 @@ _BYTES = {bytes}
 #: Bytes from which a content is handed to the socket as it is; to copy smaller ones together costs less.
 LARGE_CONTENT = 16_384
 
+#: Runs of at least so many contents stay in one piece until somebody needs their contents. A queue joins smaller ones
+#: with others.
+PACKED_FROM = 32
+
+#: A run stays in one piece only if it is at least such a part of what was read at once: it keeps all of that in memory.
+PACKED_PART = 8
+
 _EXPIRATION = Optional(INTEGER)
+
+#: Origins that are kept, so that equal ones are encoded and decoded once, and the most routing keys of one of them.
+KEPT_ORIGINS, KEPT_KEYS = 1_024, 4
 
 
 class _Origin(Codec):
-    """An `Origin`."""
+    """An `Origin`.
+
+    Publishers repeat their origins, so each is encoded and decoded once. What looks up something by an origin's `id()`
+    finds it then, as if the message came from this node.
+    """
+
+    def __init__(self) -> None:
+        self._encoded: dict[Origin, list[Any]] = {}
+        self._decoded: dict[tuple[Any, ...], Origin] = {}
 
     def encode(self, value: Any, out: Outgoing) -> Any:
         if type(value) is not Origin:
             raise NotCarried(f"{value!r} is no origin of a message")
-        return [value.exchange, list(value.routing_keys), value.persistent, value.priority, value.expiration]
+        try:
+            found = self._encoded.get(value)
+        except TypeError:
+            raise NotCarried(f"{value!r} has a value of a wrong type") from None
+        if found is None:
+            exchange, keys, is_persistent, priority, expiration = value
+            found = [exchange, list(keys), is_persistent, priority, expiration]
+            if len(keys) <= KEPT_KEYS:
+                if len(self._encoded) >= KEPT_ORIGINS:
+                    self._encoded.clear()
+                self._encoded[value] = found
+        return found
 
     def decode(self, value: Any, incoming: Incoming) -> Any:
         if type(value) is not list or len(value) < 5:
@@ -106,6 +136,22 @@ class _Origin(Codec):
         exchange, keys, is_persistent, priority, expiration = value[:5]
         if type(keys) is not list or not keys:
             raise CodecError("an origin without a routing key")
+        kept = exchange, *keys, is_persistent, priority, expiration
+        try:
+            found = self._decoded.get(kept)
+        except TypeError:
+            raise CodecError("an origin with a value of a wrong type") from None
+        if found is None:
+            found = self._origin(exchange, keys, is_persistent, priority, expiration, incoming)
+            if len(keys) <= KEPT_KEYS:
+                if len(self._decoded) >= KEPT_ORIGINS:
+                    self._decoded.clear()
+                self._decoded[kept] = found
+        return found
+
+    def _origin(
+        self, exchange: Any, keys: list[Any], is_persistent: Any, priority: Any, expiration: Any, incoming: Incoming
+    ) -> Origin:
         return Origin(
             TEXT.decode(exchange, incoming),
             tuple([TEXT.decode(key, incoming) for key in keys]),
@@ -154,9 +200,18 @@ ORIGINS: Codec = _Origins()
 
 
 class _Contents(Codec):
-    """The contents of a run, as they are: how many and their size if all are equally long, else the size of each."""
+    """The contents of a run, as they are: how many and their size if all are equally long, else the size of each.
+
+    With `keeps_pieces` a large run that arrives stays in one piece until somebody needs its contents.
+    """
+
+    def __init__(self, keeps_pieces: bool) -> None:
+        self._keeps_pieces = keeps_pieces
 
     def encode(self, value: Any, out: Outgoing) -> Any:
+        if type(value) is PackedContents:
+            out.raw.append(value.in_one_piece)
+            return [True, len(value), value.sizes] if isinstance(value.sizes, int) else value.sizes
         contents = value if type(value) is list else list(value)
         if not set(map(type, contents)) <= _BYTES:
             raise NotCarried("a content that is no bytes")
@@ -174,15 +229,24 @@ class _Contents(Codec):
         if type(value) is not list:
             raise CodecError("no contents")
         if value[:1] != [True] or type(value[0]) is not bool:
-            return incoming.cut_each(value)
+            return self._contents(incoming, incoming.skip_each(value), len(value), value)
         _, count, size = value if len(value) == 3 else (None, None, None)
         if type(count) is not int or type(size) is not int or count < 0 or size < 1:
             raise CodecError("no number and size of contents")
-        begin, data = incoming.skip(count * size), incoming.data
-        return [data[at : at + size] for at in range(begin, incoming.at, size)]
+        return self._contents(incoming, incoming.skip(count * size), count, size)
+
+    def _contents(self, incoming: Incoming, begin: int, count: int, sizes: int | list[int]) -> Sequence[bytes]:
+        """The contents of these sizes, which the incoming bytes have from `begin` to `incoming.at`."""
+        data = incoming.data
+        if self._keeps_pieces and count >= PACKED_FROM and (incoming.at - begin) * PACKED_PART >= len(data):
+            return PackedContents(data, begin, count, sizes)
+        return cut(data, begin, count, sizes)
 
 
-CONTENTS: Codec = _Contents()
+CONTENTS: Codec = _Contents(keeps_pieces=False)
+
+#: For receivers that may hand the run on to another node.
+PASSING_CONTENTS: Codec = _Contents(keeps_pieces=True)
 
 
 class _NumbersCodec(Codec):
@@ -237,20 +301,27 @@ class RunCodec(Codec):
     """
 
     def __init__(self, *inner: Codec, origins: int | None, contents: int, made: type[Any] = tuple) -> None:
-        self._inner = inner
+        # As in `Crossing`, a value of a codec's `types` crosses as it is.
+        self._encoders = [(codec.types, codec.encode) for codec in inner]
+        self._decoders = [(codec.types, codec.decode) for codec in inner]
         self._origins = origins
         self._contents = contents
         self._made = made
 
     def encode(self, value: Any, out: Outgoing) -> Any:
-        if type(value) is not self._made or len(value) != len(self._inner):
+        if type(value) is not self._made or len(value) != len(self._encoders):
             raise NotCarried(f"a {type(value).__name__} that is no run")
-        return [codec.encode(item, out) for codec, item in zip(self._inner, value)]
+        return [
+            item if type(item) in types else encode(item, out) for (types, encode), item in zip(self._encoders, value)
+        ]
 
     def decode(self, value: Any, incoming: Incoming) -> Any:
-        if type(value) is not list or len(value) != len(self._inner):
+        if type(value) is not list or len(value) != len(self._decoders):
             raise CodecError("no run")
-        fields = [codec.decode(item, incoming) for codec, item in zip(self._inner, value)]
+        fields = [
+            item if type(item) in types else decode(item, incoming)
+            for (types, decode), item in zip(self._decoders, value)
+        ]
         contents: Sequence[bytes] = fields[self._contents]
         if not contents:
             raise CodecError("a run without a message")
@@ -261,7 +332,7 @@ class RunCodec(Codec):
 
 
 #: `PublishEntry`, `AtMostOnceEntry`, `DeliveryRun` and `FetchedMessages` of the contracts of queues and channels.
-PUBLISH_ENTRY = RunCodec(ORIGINS, CONTENTS, INTEGER, INTEGER, BOOLEAN, MESSAGE_ID, origins=0, contents=1)
+PUBLISH_ENTRY = RunCodec(ORIGINS, PASSING_CONTENTS, INTEGER, INTEGER, BOOLEAN, MESSAGE_ID, origins=0, contents=1)
 AT_MOST_ONCE_ENTRY = RunCodec(ORIGIN, CONTENTS, INTEGER, MESSAGE_ID, origins=None, contents=1)
 DELIVERY_RUN = RunCodec(ORIGINS, BOOLEAN, Optional(NUMBERS), CONTENTS, origins=0, contents=3)
 DELIVERY = RunCodec(ORIGINS, BOOLEAN, NUMBERS, CONTENTS, origins=0, contents=3, made=FetchedMessages)

@@ -32,6 +32,7 @@ from thespian.actors import ActorAddress
 from ....runtime.errors import ProcessError, UnknownMessage
 from ....runtime.system.address import LoopAddress
 from .codecs import EXIT_REASON, CodecError, Incoming, NotCarried, Outgoing
+from .frames import Buffer
 from .registry import Registry
 
 log = logging.getLogger("warren.links")
@@ -48,12 +49,12 @@ KEPT_ADDRESSES = 4_096
 
 
 #: One message on its way out: its lane, the msgpack data, the raw bytes behind it, and the bytes of both.
-Encoded = tuple[str, bytes, list[bytes], int]
+Encoded = tuple[str, bytes, list[Buffer], int]
 
 #: One message that has arrived: sender, receiver, message. Tuples, because there is one for each message.
 Decoded = tuple[ActorAddress, ActorAddress, tuple[Any, ...]]
 
-_NOTHING: list[bytes] = []
+_NOTHING: list[Buffer] = []
 
 
 class Unknown(NamedTuple):
@@ -79,15 +80,15 @@ class Envelopes:
         self._asked: dict[tuple[str, int], Any] = {}
         self._senders: dict[str, LoopAddress] = {}
         self._targets: dict[str, LoopAddress] = {}
-        #: The lane between two local ids.
-        self._lanes: dict[tuple[str, str], str] = {}
+        #: By the addresses of receiver and sender: their local ids, and the lane between them.
+        self._ways: dict[tuple[str, str], tuple[str, str, str]] = {}
 
     # -- out ---------------------------------------------------------------------------------------
 
     def encode(self, sender: ActorAddress, target: ActorAddress, message: Any) -> Encoded:
         """Raises NotCarried for a message that is not listed or has a field of a wrong type."""
-        to = target.addressDetails.removeprefix(self._peer_prefix)
-        by = sender.addressDetails.removeprefix(self._own_prefix)
+        details = target.addressDetails, sender.addressDetails
+        to, by, lane = self._ways.get(details) or self._way(*details)
         out = self._out
         if out.raw:
             out.raw = []  # drop what an earlier message left that could not be encoded
@@ -110,7 +111,6 @@ class Envelopes:
             raise NotCarried(f"the message {name} has an integer of more than 64 bits") from None
         except (TypeError, ValueError) as error:
             raise NotCarried(f"the message {name} cannot be sent to another node: {error}") from None
-        lane = self._lanes.get((by, to)) or self._lane(by, to)
         raw = out.raw
         if not raw:
             return (lane, packed, _NOTHING, len(packed))
@@ -144,13 +144,14 @@ class Envelopes:
         error = UnknownMessage(f"{self._own} does not know the message with the number {unknown.number}")
         fields = [ANSWER, unknown.by, unknown.to, unknown.ref, unknown.number, 0]
         packed: bytes = self._pack([*fields, self._registry.errors.encode(error, Outgoing(self._own, self._peer))])
-        return (self._lane(unknown.to, unknown.by), packed, _NOTHING, len(packed))
+        return (self._registry.lane(unknown.to, unknown.by), packed, _NOTHING, len(packed))
 
-    def _lane(self, one: str, other: str) -> str:
-        if len(self._lanes) > KEPT_ADDRESSES:
-            self._lanes.clear()
-        lane = self._lanes[one, other] = self._registry.lane(one, other)
-        return lane
+    def _way(self, target: str, sender: str) -> tuple[str, str, str]:
+        if len(self._ways) > KEPT_ADDRESSES:
+            self._ways.clear()
+        to, by = target.removeprefix(self._peer_prefix), sender.removeprefix(self._own_prefix)
+        way = self._ways[target, sender] = to, by, self._registry.lane(by, to)
+        return way
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -230,10 +231,16 @@ def array_header(count: int) -> bytes:
     return b"\xdd" + _size.pack(count)
 
 
-def body(encoded: list[Encoded]) -> list[bytes]:
-    """The body of a frame with these messages, as buffers that follow each other."""
-    packed = b"".join([array_header(len(encoded)), *[one[1] for one in encoded]])
-    buffers = [_size.pack(len(packed)), packed]
+def begin_size(count: int) -> int:
+    """Bytes of a body with `count` messages that belong to none of them."""
+    return 4 + len(array_header(count))
+
+
+def body(encoded: list[Encoded], begin: bytes = b"") -> list[Buffer]:
+    """The body of a frame with these messages, as buffers that follow each other. `begin` stands before it."""
+    head = array_header(len(encoded))
+    packed = encoded[0][1] if len(encoded) == 1 else b"".join([one[1] for one in encoded])
+    buffers: list[Buffer] = [b"".join((begin, _size.pack(len(head) + len(packed)), head, packed))]
     for one in encoded:
         if one[2]:
             buffers += one[2]

@@ -147,29 +147,24 @@ class LinkFrameReader:
 
     def __init__(self, max_frame: int) -> None:
         self.max_frame = max_frame
-        #: The input is `_data` from `_at` on, then the pieces in `_behind`: `_size` bytes in all.
+        #: Bytes that belong to no frame yet: `_data` from `_at` on, then the pieces in `_behind`.
+        self.waiting = 0
         self._data = b""
         self._at = 0
         self._behind: list[bytes] = []
-        self._size = 0
         #: Bytes from `_at` on without which there is no next frame.
         self._wanted = HEAD
 
-    @property
-    def waiting(self) -> int:
-        """Bytes that belong to no frame yet."""
-        return self._size
-
     def feed(self, data: bytes) -> None:
-        if self._size:
+        if self.waiting:
             self._behind.append(data)
-            self._size += len(data)
+            self.waiting += len(data)
         else:
-            self._data, self._at, self._size = data, 0, len(data)
+            self._data, self._at, self.waiting = data, 0, len(data)
 
     def next(self) -> RawFrame | None:
         """Raises LinkFrameError for input that is no frame; the connection cannot go on then."""
-        if self._size < self._wanted:
+        if self.waiting < self._wanted:
             return None
         if self._behind:
             self._data = b"".join([memoryview(self._data)[self._at :], *self._behind])
@@ -185,13 +180,13 @@ class LinkFrameReader:
             )
         if header_type not in (JSON_TYPE, MSGPACK_TYPE):
             raise LinkFrameError(f"a frame of type {header_type}: {shown(data[at : at + 32])}")
-        if self._size < size + 4:
+        if self.waiting < size + 4:
             self._wanted = size + 4
             return None
         self._wanted = HEAD
         self._at = after = at + size + 4
-        self._size -= size + 4
-        if not self._size:
+        self.waiting -= size + 4
+        if not self.waiting:
             self._data = b""
         body = at + HEAD + header_size
         return RawFrame(header_type, data[at + HEAD : body], data, body, after)

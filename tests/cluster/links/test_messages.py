@@ -233,7 +233,31 @@ def test_equal_origins_cross_once():
     message = ("publish", "c", [([one, other] * 250, contents, 0, 1, True, 0)], "guest", 0, 0)
     _, packed, raw, _ = here.encode(CHANNEL, QUEUE, message)
     assert len(packed) < 1_000 and b"".join(raw) == b"".join(contents)
-    assert arrive(*letters(), CHANNEL, QUEUE, message) == message
+    ((origins, arrived, *_),) = arrive(*letters(), CHANNEL, QUEUE, message)[2]
+    assert (origins, list(arrived)) == ([one, other] * 250, contents)
+
+
+@pytest.mark.parametrize("contents", [[b"%04d" % number for number in range(500)], [b"x" * n for n in range(1, 99)]])
+def test_a_run_that_passes_through_a_queue_is_not_taken_apart(contents):
+    """What a queue hands on to a consumer of another node leaves as it came, from the memory it was read into."""
+    message = ("publish", "c", [(Origin("x", ("k",)), contents, 0, 1, True, 0)], "guest", 0, 0)
+    read = b"".join(body([letters()[0].encode(CHANNEL, QUEUE, message)]))
+    here, there = letters()
+    ((_, _, arrived),) = there.decode(read)
+    run = arrived[2][0][1]
+    answer = ("deliver", "q", "tag", [(Origin("x", ("k",)), False, None, run)])
+    encoded = there.encode(QUEUE, CHANNEL, answer)
+    assert [piece.obj is read for piece in encoded[2]] == [True]
+    ((_, _, delivered),) = here.decode(b"".join(body([encoded])))
+    assert list(delivered[3][0][3]) == contents
+
+
+def test_a_run_keeps_no_more_than_its_own_bytes_of_a_large_read():
+    """A run that is a small part of what was read is cut at once: one kept in a queue must not keep all of it."""
+    message = ("publish", "c", [(Origin("x", ("k",)), [b"%04d" % n for n in range(50)], 0, 1, True, 0)], "guest", 0, 0)
+    read = b"".join(body([letters()[0].encode(CHANNEL, QUEUE, message)]))
+    ((_, _, arrived),) = letters()[1].decode(read + bytes(10_000), 0, len(read))
+    assert type(arrived[2][0][1]) is list
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,26 @@ def test_a_queue_without_credit_slows_publishers_of_other_nodes(nodes, near):
     near.expect_ready("q", 2_000)
 
 
+@pytest.mark.parametrize("size", [lambda number: 5, lambda number: 5 + number % 7])
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_a_large_run_reaches_several_consumers_in_parts(nodes, near, far, size, no_ack):
+    """A run that crosses in one piece, and is too much for one consumer, is shared out as any other (CL-13)."""
+    near.queue("q")
+    other = nodes.channel("a")
+    for channel in (near, far, other):
+        channel.qos(0 if no_ack else 70)
+        channel.consume("q", no_ack=no_ack)
+    publisher = nodes.channel("a")
+    sent = [b"%04d" % number + b"x" * (size(number) - 4) for number in range(200)]
+    with publisher.client.in_one_piece():
+        for body in sent:
+            publisher.publish(body, "q")
+    nodes.world.run(1.0)
+    events = [channel.deliveries(count) for channel, count in ((near, 67), (far, 67), (other, 66))]
+    assert sorted(event.body for each in events for event in each) == sent
+    assert all([event.body for event in each] == sorted(event.body for event in each) for each in events)
+
+
 def test_an_exclusive_queue_is_locked_on_every_node(nodes, near, far):
     nodes.home("a")
     near.queue("mine", exclusive=True)
