@@ -152,7 +152,7 @@ function keys(field) {
   fill();
   const shortcut = ([name, hint, type = "text", start = ""]) => el("button", { type: "button", class: "shortcut", title: hint, onclick: () => add(name, start, type).children[1].focus() }, name);
   const groups = el("div", { class: "groups" });
-  const offer = (offered) => put(groups, (offered ?? []).map(([title, names]) => el("div", { class: "shortcuts" }, title && el("span", { class: "label" }, title), names.map(shortcut))));
+  const offer = (offered) => put(groups, (offered ?? []).map(([title, names]) => el("div", { class: "group" }, title && el("span", { class: "label" }, title), el("div", { class: "shortcuts" }, names.map(shortcut)))));
   offer(field.shortcuts);
   const element = el("div", {}, lines, el("div", { class: "shortcuts" }, el("button", { type: "button", onclick: () => add().children[0].focus() }, "+ key")), groups);
   const value = () => Object.fromEntries([...lines.children].filter((line) => line.children[0].value !== "").map((line) =>

@@ -67,3 +67,9 @@ export const POLICY_KEYS = [
   ["Streams", [["max-age", "how long messages are kept, such as 7D"], ["stream-max-segment-size-bytes", "size of a file", NUMBER], ["initial-cluster-size", "number of replicas", NUMBER]]],
   ["Exchanges", [["alternate-exchange", "exchange for messages that reach no queue"]]],
 ];
+
+/** The keys of a policy that an operator policy may have too. */
+const OF_OPERATORS = /^(message-ttl|expires|max-length|max-length-bytes|max-in-memory-length|max-in-memory-bytes|delivery-limit|deduplicate|pace-.*)$/;
+
+/** The keys of an operator policy by subject. @type {Group[]} */
+export const OPERATOR_KEYS = POLICY_KEYS.map(([title, keys]) => [title, keys.filter(([name]) => OF_OPERATORS.test(name))]).filter(([, keys]) => keys.length);

@@ -7,7 +7,7 @@ import { enc, get, request, withQuery } from "../api.js";
 import { lines } from "../details.js";
 import { attempt, confirmed, form, say, section } from "../dialog.js";
 import { el, put } from "../dom.js";
-import { POLICY_KEYS } from "../keys.js";
+import { OPERATOR_KEYS, POLICY_KEYS } from "../keys.js";
 import { count } from "../format.js";
 import { may } from "../session.js";
 import { Table } from "../table.js";
@@ -49,7 +49,7 @@ function policyForm(kind, vhost, reload) {
     { name: "pattern", label: "Pattern: a regular expression for names", required: true },
     { name: "apply-to", label: "Applies to", type: "select", options: kind === "policies" ? [["all", "exchanges and queues"], "queues", "exchanges"] : ["queues"] },
     { name: "priority", label: "Priority", type: "number", value: "0", hint: "Of several policies that match, the one with the highest priority is in effect." },
-    { name: "definition", label: "Definition", type: "table", shortcuts: POLICY_KEYS },
+    { name: "definition", label: "Definition", type: "table", shortcuts: kind === "policies" ? POLICY_KEYS : OPERATOR_KEYS },
   ], kind === "policies" ? "Set policy" : "Set operator policy", async ({ vhost: where, name, priority, ...values }) => {
     await request("PUT", `${kind}/${enc(where)}/${enc(name)}`, { ...values, priority: Number(priority) });
     say(`Policy '${name}' is in effect.`);

@@ -31,6 +31,9 @@ def narrow(driver):
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+#: JavaScript: open all parts of the view that can be folded.
+UNFOLD = "document.querySelectorAll('details.section').forEach((each) => { each.open = true; })"
+
 #: JavaScript: the right edge of the open tab and, under Admin, of the open part's tab, whichever is further right.
 TAB = """return Math.max(...[...document.querySelectorAll('nav a[aria-current]')].map(
   (each) => each.getBoundingClientRect().right))"""
@@ -48,6 +51,7 @@ def test_nothing_is_wider_than_360_pixels(screen, narrow, broker):
         if address:  # the overview is shown from the start
             screen.until(lambda before=before: staleness_of(before)(screen.driver), f"{address} is not shown")
         screen.find("main table, main form")
+        screen.driver.execute_script(UNFOLD)
         screen.until(lambda: screen.driver.execute_script(width) <= 360, f"{address} is too wide")
         assert screen.driver.execute_script(TAB) < 361, f"the tab of {address} is out of view"
 

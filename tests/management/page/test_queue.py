@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from warren import Broker
-from warren.definitions.policy_keys import CHECKS
+from warren.definitions.policy_keys import CHECKS, OPERATOR_KEYS
 from warren.routing.queue_types import QUEUE_TYPES
 
 from ..conftest import ports
@@ -29,7 +29,7 @@ def address(name):
 def names_in(driver, expression):
     """The names of the shortcuts in groups of `keys.js`."""
     return driver.execute_async_script(
-        "const [done] = arguments; import('./keys.js').then(({QUEUE_ARGUMENTS, POLICY_KEYS}) => done("
+        "const [done] = arguments; import('./keys.js').then(({QUEUE_ARGUMENTS, POLICY_KEYS, OPERATOR_KEYS}) => done("
         f"  ({expression}).flatMap(([, names]) => names.map(([name]) => name))));"
     )
 
@@ -41,6 +41,7 @@ def test_each_known_argument_and_key_can_be_chosen(screen, driver):
     for name, kind in QUEUE_TYPES.items():
         assert set(names_in(driver, f"QUEUE_ARGUMENTS.{name}")) == kind.arguments - {"x-queue-type"}, name
     assert set(names_in(driver, "POLICY_KEYS")) == CHECKS.keys()
+    assert set(names_in(driver, "OPERATOR_KEYS")) == OPERATOR_KEYS
 
 
 def test_a_queue_of_any_type_is_added(screen, broker):
