@@ -85,6 +85,11 @@ class Definitions:
             return replace(found, description=DEFAULT_DESCRIPTION)
         return found
 
+    def default_queue_type(self, vhost: str) -> str:
+        """The type of queues that are declared in this virtual host without one; empty if none is set."""
+        found = self.vhosts.get((vhost,))
+        return "" if found is None else found.default_queue_type
+
     def node(self, name: str) -> Node | None:
         """A member of the cluster."""
         return self.nodes.get((name,))

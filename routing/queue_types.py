@@ -117,8 +117,27 @@ GROUP = QueueType(
 
 QUEUE_TYPES = {queue_type.name: queue_type for queue_type in (CLASSIC, QUORUM, STREAM, GROUP)}
 
+#: The types that a virtual host may have as its default. A group is none of them, because it needs members.
+DEFAULT_TYPES = (CLASSIC.name, QUORUM.name, STREAM.name)
+
 
 def queue_type(arguments: Table) -> str:
     """The name of the queue type that a declaration asks for."""
     found = arguments.get("x-queue-type")
     return value_text(found[1]) if found is not None else CLASSIC.name
+
+
+def with_default_type(arguments: Table, default: str, is_permanent: bool, existing: Table | None) -> Table:
+    """The arguments of a declaration, with the default type of its virtual host if they have no type (AB-91).
+
+    is_permanent   whether the declaration is durable, not exclusive and not auto-delete; others can be classic only
+    existing       the arguments of the queue that has the name already; None if there is none. If that queue was
+                   declared without a type, before the virtual host had a default, a client may go on to declare it so.
+    """
+    if default not in DEFAULT_TYPES or arguments.get("x-queue-type") is not None:
+        return arguments
+    if not is_permanent and default != CLASSIC.name:
+        return arguments
+    if existing is not None and existing.get("x-queue-type") is None:
+        return arguments
+    return Table((*arguments, ("x-queue-type", "S", default.encode())))

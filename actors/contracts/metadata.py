@@ -126,10 +126,13 @@ class ToMetadata(Contract):
         arguments: Table,
         connection_id: str,
         by: str = "",
+        is_typed: bool = False,
     ) -> tuple[QueueRow, bool]:
         """From channels: queue.declare (AB-82 to AB-88). Answered with the queue's row and whether the queue is new.
 
-        An empty name is generated. `exclusive_owner` is the id of the connection that is to own the queue, or None.
+        An empty name is generated. `exclusive_owner` is the id of the connection that is to own the queue, or None. If
+        the arguments have no type, the queue gets the default type of its virtual host (AB-91), unless it `is_typed`:
+        an import has decided on the type already.
         """
 
     @message

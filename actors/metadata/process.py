@@ -130,7 +130,7 @@ class Metadata(Process):
         self.queues = Queues(
             self, self.turns, routing, state, self.changing, self.policies, self.homes, name, is_durable
         )
-        self.declarations = Declarations(self, self.turns, self.log, self.homes, self.queues)
+        self.declarations = Declarations(self, self.turns, self.log, self.state, self.homes, self.queues)
         self.owner_waiters = OwnerWaiters(self, routing)
         self.replicas = Replicas(self, name, routing, state, self.changing, self.queues.restart_waiters, context.peers)
         # The parts of a process must not refer to each other in a circle.
@@ -330,8 +330,10 @@ class Metadata(Process):
         arguments: Table,
         connection_id: str,
         by: str = "",
+        is_typed: bool = False,
     ) -> None:
-        self.declarations.declare(sender, vhost, (name, durable, exclusive_owner, auto_delete, arguments), by)
+        declared = name, durable, exclusive_owner, auto_delete, arguments
+        self.declarations.declare(sender, vhost, declared, by, is_typed)
 
     async def on_declare_queues(
         self, sender: Sender, vhost: str, declares: list[QueueDeclaration], connection_id: str, by: str = ""

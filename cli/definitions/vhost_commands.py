@@ -14,7 +14,7 @@ SECTION = "Virtual hosts"
 @click.argument("name")
 @click.option("-d", "--description", help="The purpose of the virtual host.")
 @click.option("--tags", help="Tags, separated by commas.")
-@click.option("--default-queue-type", help="The type of queues that are declared without one.")
+@click.option("--default-queue-type", help="classic, quorum or stream: the type of queues declared without one.")
 def add_vhost(call: Call, name: str, description: str | None, tags: str | None, default_queue_type: str | None) -> None:
     """Create the virtual host NAME. No user gets permissions in it. Succeeds if it exists already."""
     given = None if tags is None else [tag for tag in tags.split(",") if tag]

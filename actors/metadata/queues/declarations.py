@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from ....amqp.errors import AmqpError
 from ....routing.arguments.shard_arguments import MAX_SHARDS
 from ....routing.phrases import generated_name
-from ....routing.queue_types import queue_type
+from ....routing.queue_types import queue_type, with_default_type
 from ....routing.rows import QueueRow
 from ....routing.shards import new_shards, shard_count
 from ....runtime.errors import ProcessError
 from ....runtime.process import Process
 from ....runtime.signal import Signal
 from ..state.commands import DeclareQueue
+from ..state.state import State
 from ..turns import Turns
 from .homes import Homes
 from .queues import Queues
@@ -65,23 +66,27 @@ class _Declaring:
 class Declarations:
     """Belongs to `process`, the Metadata."""
 
-    def __init__(self, process: Process, turns: Turns, log: Log, homes: Homes, queues: Queues) -> None:
+    def __init__(self, process: Process, turns: Turns, log: Log, state: State, homes: Homes, queues: Queues) -> None:
         self._process = process
         self._turns = turns
         self._log = log
+        self._state = state
         self._homes = homes
         self._queues = queues
 
-    def declare(self, sender: Sender, vhost: str, declared: QueueDeclaration, by: str) -> None:
-        """Declare a queue, and answer `sender` with its row and whether it is new."""
-        command = self._command(vhost, declared, by)
+    def declare(self, sender: Sender, vhost: str, declared: QueueDeclaration, by: str, is_typed: bool) -> None:
+        """Declare a queue, and answer `sender` with its row and whether it is new.
+
+        `is_typed`: the arguments stay as they are, even if they have no type and the virtual host has a default.
+        """
+        command = self._command(vhost, declared if is_typed else self._typed(vhost, declared), by)
         self._turns.take((vhost, command.row.name), sender, self._queues.declare, command)
 
     async def declare_all(self, vhost: str, declares: list[QueueDeclaration], by: str) -> list[tuple[QueueRow, bool]]:
         """Declare named queues in this order, and return the answers before the first refusal."""
         begun: list[_Declaring] = []
         for declared in declares:
-            command, key = self._command(vhost, declared, by), (vhost, declared[0])
+            command, key = self._command(vhost, self._typed(vhost, declared), by), (vhost, declared[0])
             is_decided = self._log.refuses_at_once and not self._turns.is_taken(key)
             declaring = _Declaring(self._process)
             begun.append(declaring)
@@ -97,6 +102,20 @@ class Declarations:
                 break
             answers.append(declaring.answer)
         return answers
+
+    def _typed(self, vhost: str, declared: QueueDeclaration) -> QueueDeclaration:
+        """The declaration with the default type of the virtual host, if it is without a type (AB-91).
+
+        The command contains the type, because nodes of older versions, which add none, apply the same commands.
+        """
+        name, durable, exclusive_owner, auto_delete, arguments = declared
+        default = self._state.definitions.default_queue_type(vhost)
+        if not default:
+            return declared
+        row = self._state.queue(vhost, name)
+        is_permanent = durable and exclusive_owner is None and not auto_delete
+        arguments = with_default_type(arguments, default, is_permanent, None if row is None else row.arguments)
+        return name, durable, exclusive_owner, auto_delete, arguments
 
     def _command(self, vhost: str, declared: QueueDeclaration, by: str) -> DeclareQueue:
         """The command that declares a queue. An empty name is generated."""

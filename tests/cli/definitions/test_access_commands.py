@@ -238,3 +238,18 @@ def test_virtual_hosts(broker, run):
     assert run("trace_on", "-p", "nix")[0] == 65
     assert run("delete_vhost", "orders")[:2] == (0, ['Deleting vhost "orders" ...'])
     assert run("delete_vhost", "orders")[0] == 65
+
+
+def test_the_default_queue_type_of_a_virtual_host(broker, run):
+    """A virtual host that exists gets the default type that is given, and an unknown type changes nothing (AB-91,
+    CM-105). The exit code of the refusal is rabbitmqctl's.
+    """
+    assert run("add_vhost", "typed", "--default-queue-type", "stream")[0] == 0
+    assert run("add_vhost", "typed", "--default-queue-type", "quorum")[0] == 0
+    assert "typed\tquorum" in run("list_vhosts", "name", "default_queue_type")[1]
+    broker.declare_queue("q", vhost="typed", durable=True)
+    assert "q\tquorum" in run("-q", "list_queues", "-p", "typed", "name", "type")[1]
+    code, _, err = run("add_vhost", "odd", "--default-queue-type", "lazy")
+    assert code == 70
+    assert err.startswith("Error:\ninvalid_queue_type: the default queue type is one of classic, quorum, stream, not")
+    assert "odd" not in broker.vhosts()

@@ -200,6 +200,51 @@ def test_a_dry_run_only_checks(broker, run):
     assert [queue.name for queue in broker.queues()] == ["q"]
 
 
+def test_an_imported_queue_without_a_type_gets_the_default_of_its_virtual_host(broker, run):
+    """A queue of a document that has no type in any form is of the default type, whether the document or the node has
+    the virtual host; one with a type keeps it. An export and another import leave all of them as they are (AB-91,
+    CM-218).
+    """
+    typed = {"name": "typed", "metadata": {"description": "", "tags": [], "default_queue_type": "quorum"}, "limits": []}
+    queues = [
+        {"vhost": "typed", "name": "none", "durable": True},
+        {"vhost": "typed", "name": "classic", "durable": True, "type": "classic"},
+        {"vhost": "typed", "name": "auto", "durable": True, "auto_delete": True},
+    ]
+    assert run("import_definitions", stdin=json.dumps({"vhosts": [typed], "queues": queues}))[0] == 0
+    later = {"vhost": "typed", "name": "later", "durable": True}
+    assert run("import_definitions", stdin=json.dumps({"queues": [later, *queues]}))[0] == 0
+    document = exported(run)
+    assert typed in document["vhosts"]
+    assert {each["name"]: (each["type"], each["arguments"]) for each in document["queues"]} == {
+        "none": ("quorum", {"x-queue-type": "quorum"}),
+        "classic": ("classic", {}),
+        "auto": ("classic", {}),
+        "later": ("quorum", {"x-queue-type": "quorum"}),
+    }
+    broker.delete_vhost("typed")
+    assert run("import_definitions", stdin=json.dumps(document))[0] == 0
+    assert comparable(exported(run)) == comparable(document)
+
+
+def test_a_document_is_checked_with_the_default_type(broker, run):
+    """A virtual host with an unknown default type is an error, and so is a queue whose arguments its default type does
+    not accept (AB-90, CM-217).
+    """
+    document = {
+        "vhosts": [
+            {"name": "typed", "metadata": {"default_queue_type": "quorum"}},
+            {"name": "odd", "metadata": {"default_queue_type": "group"}},
+        ],
+        "queues": [{"vhost": "typed", "name": "q", "durable": True, "arguments": {"x-max-priority": 3}}],
+    }
+    code, _, err = run("import_definitions", stdin=json.dumps(document))
+    assert code == 65
+    assert "vhosts[1]: invalid_queue_type: the default queue type is one of classic, quorum, stream, not 'group'" in err
+    assert "queues[0]: invalid arg 'x-max-priority' for queue 'q' in vhost 'typed' of queue type rabbit_quorum" in err
+    assert broker.vhosts() == ["/"]
+
+
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1, max_size=8).filter(
     lambda name: not name.startswith("amq.")
 )

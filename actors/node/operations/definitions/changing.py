@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from .....amqp.errors import AmqpError
 from .....definitions.errors import DefinitionError
 from .....definitions.records import User
+from .....routing.queue_types import DEFAULT_TYPES
 from ....context.events import OPERATOR
 from ....contracts.metadata import to_metadata
 from ....metadata.state.commands import DefinitionCommand
@@ -40,3 +41,18 @@ def known_user(operator: Operator, name: str) -> User:
     if found is None:
         raise OperationError("no_user", f'User "{name}" does not exist')
     return found
+
+
+def checked_default_type(given: str) -> str:
+    """The default queue type of a virtual host; empty for none, which RabbitMQ lists as `undefined`.
+
+    Raises DefinitionError.
+    """
+    if given in ("", "undefined"):
+        return ""
+    if given not in DEFAULT_TYPES:
+        raise DefinitionError(
+            "software",
+            f"invalid_queue_type: the default queue type is one of {', '.join(DEFAULT_TYPES)}, not '{given}'",
+        )
+    return given

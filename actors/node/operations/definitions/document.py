@@ -29,11 +29,13 @@ from .....routing.arguments.exchange_arguments import check_exchange_arguments
 from .....routing.arguments.queue_arguments import check_queue_declaration
 from .....routing.exchanges.exchange_types import check_exchange_type
 from .....routing.phrases import check_not_reserved
+from .....routing.queue_types import with_default_type
 from .....routing.rows import QueueRow
 from ....context.events import OPERATOR
 from ....context.node_context import NodeContext
 from ....contracts.metadata import to_metadata
 from ..observing.listings import SLICE
+from .changing import checked_default_type
 
 #: What RabbitMQ writes beside the sections.
 FACTS = frozenset(
@@ -79,6 +81,8 @@ class Document:
         self._vhost = vhost
         self._known_vhosts = set(context.routing.vhosts())
         self._known_users = {user.name for user in context.definitions.users.values()}
+        #: The default queue types of the virtual hosts whose properties the document sets.
+        self._default_types: dict[str, str] = {}
         #: Kind, virtual host and name of what bindings may connect, beside what the node has.
         self._declared: set[tuple[str, str, str]] = set()
 
@@ -137,14 +141,11 @@ class Document:
         metadata = _Item(item.values.get("metadata") or {})
         self.vhosts.append(name)
         self._known_vhosts.add(name)
-        properties = VhostProperties(
-            name,
-            metadata.text("description", ""),
-            metadata.texts("tags"),
-            metadata.text("default_queue_type", "") if metadata.values.get("default_queue_type") != "undefined" else "",
-        )
+        default = checked_default_type(metadata.text("default_queue_type", ""))
+        properties = VhostProperties(name, metadata.text("description", ""), metadata.texts("tags"), default)
         if properties != VhostProperties(name):
             self.records.append(properties)
+            self._default_types[name] = default
 
     def _take_users(self, item: _Item) -> None:
         name = item.name()
@@ -230,10 +231,14 @@ class Document:
         if not name:
             raise _WrongError("a queue needs a name")
         durable, auto_delete = item.flag("durable", True), item.flag("auto_delete")
-        kind = item.values.get("type")
-        if isinstance(kind, str) and kind not in ("", "classic") and "x-queue-type" not in _names(arguments):
-            arguments = Table((*arguments, ("x-queue-type", "S", kind.encode())))
         row = self._context.routing.queue(vhost, name)
+        kind = item.values.get("type")
+        if not isinstance(kind, str) or not kind:
+            default = self._default_types.get(vhost, self._context.definitions.default_queue_type(vhost))
+            is_permanent = durable and not auto_delete
+            arguments = with_default_type(arguments, default, is_permanent, None if row is None else row.arguments)
+        elif kind != "classic" and "x-queue-type" not in _names(arguments):
+            arguments = Table((*arguments, ("x-queue-type", "S", kind.encode())))
         if row is not None:
             old = row.durable, row.auto_delete, row.arguments
             check_queue_equivalence(vhost, name, old, (durable, auto_delete, arguments))
@@ -241,7 +246,7 @@ class Document:
             check_not_reserved("queue", name)
             check_queue_declaration(QueueRow(vhost, name, None, "", durable, auto_delete, None, arguments))
         self._declared.add(("queue", vhost, name))
-        request = to_metadata.declare_queue(vhost, name, durable, None, auto_delete, arguments, "", OPERATOR)
+        request = to_metadata.declare_queue(vhost, name, durable, None, auto_delete, arguments, "", OPERATOR, True)
         self.requests.append((f"queue '{name}' in vhost '{vhost}'", request))
 
     def _take_bindings(self, item: _Item) -> None:

@@ -9,7 +9,7 @@ from .....definitions.records import Permission, Record, VhostProperties
 from ....contracts.metadata import to_metadata
 from ....metadata.state.commands import PutRecords
 from ..registry import OperationError, Operator, Rows, check_vhost, operation
-from .changing import change
+from .changing import change, checked_default_type, refusals
 
 log = logging.getLogger("warren.node")
 
@@ -27,7 +27,8 @@ async def add_vhost(
     default_queue_type: str | None = None,
     granted_to: str | None = None,
 ) -> None:
-    """Create a virtual host; an existing one is success, and gets the description and the tags that are given (CM-105).
+    """Create a virtual host; an existing one is success, and gets the description, the tags and the default queue type
+    that are given (CM-105).
 
     granted_to   the user who gets all permissions in it; the command `add_vhost` gives them to nobody
     """
@@ -37,16 +38,18 @@ async def add_vhost(
             f"a virtual host's name has 1 to {SHORTSTR_MAX} bytes of UTF-8, because a client can open no other; "
             f"this one has {len(name)} characters",
         )
+    with refusals():
+        default = None if default_queue_type is None else checked_default_type(default_queue_type)
     await operator.process.ask(operator.context.metadata, to_metadata.create_vhost(name))
     records: list[Record] = []
-    if description is not None or tags is not None or default_queue_type is not None:
+    if description is not None or tags is not None or default is not None:
         old = operator.context.definitions.vhost_properties(name)
         records.append(
             VhostProperties(
                 name,
                 old.description if description is None else description,
                 old.tags if tags is None else tuple(tags),
-                old.default_queue_type if default_queue_type is None else default_queue_type,
+                old.default_queue_type if default is None else default,
             )
         )
     if granted_to is not None and operator.context.definitions.permission(granted_to, name) is None:
