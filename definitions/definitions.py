@@ -117,6 +117,9 @@ class Definitions:
         value = self._limits.get(vhost, {}).get(name, -1)
         return value if value >= 0 else None
 
+    def vhosts_with_limits(self) -> Iterator[str]:
+        return iter(self._limits)
+
     def cluster_name(self, default: str) -> str:
         """The cluster's name, which the global parameter `cluster_name` sets; without it `default`."""
         found = self.global_parameters.get((CLUSTER_NAME,))

@@ -484,9 +484,8 @@ class Connection(Process):
         self.send(self.context.alarms, to_alarms.register(self.myAddress, True))
         self.send(self.context.metadata, to_metadata.connection_opened(self.connection_id))
         user, vhost = self.negotiated.user, self.negotiated.vhost
-        self.context.sessions.enter(
-            ClientSession(self.connection_id, self.myAddress, user, vhost, self.channels.by_number)
-        )
+        session = ClientSession(self.connection_id, self.myAddress, user, vhost, self.channels.by_number)
+        self.context.sessions.enter(session, self)
         self.context.activity.enter(self.connection_id, "connection", self)
         self.is_counted = True
         self.context.counts.connection_created += 1
@@ -629,7 +628,7 @@ class Connection(Process):
             self.unwatch(self.fd)
             self.sock.close()
             self.sock = None
-            self.context.sessions.leave(self.connection_id)
+            self.context.sessions.leave(self.connection_id, self)
 
     # -- listings ---
 

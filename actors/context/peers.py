@@ -2,7 +2,8 @@
 
 A process that others reach from another node has a name there: `q/<queue id>/<generation>` is that of a queue's
 process, `gm/<queue id>/<generation>` that of one replica of a mirrored queue, `c/<channel id>` that of a channel that
-receives direct replies, Metadata is `meta`, the node's supervisor `node`, `Alarms` is `alarms`, and `Pacer` is `pacer`.
+receives direct replies, Metadata is `meta`, the node's supervisor `node`, `Alarms` is `alarms`, `Pacer` is `pacer`, and
+`SessionTracking` is `sessions`.
 Its address is
 
     <node>-<incarnation>/<name>
@@ -23,14 +24,16 @@ from ...runtime.system.address import LoopAddress
 if TYPE_CHECKING:
     from ...routing.rows import Member, QueueRow
     from ..contracts.channel import ToChannel
+    from ..contracts.connection import ToSessionTracking
     from ..contracts.metadata import ToMetadata
     from ..contracts.node import ToNode
     from ..contracts.pace import ToPacer
     from ..contracts.queue import ToQueue
     from ..contracts.resources import ToAlarms
 
-#: The names under which Metadata, the node's supervisor, its alarms and its pacer are reached from other nodes.
-METADATA_NAME, NODE_NAME, ALARMS_NAME, PACER_NAME = "meta", "node", "alarms", "pacer"
+#: The names under which Metadata, the node's supervisor, its alarms, its pacer and its `SessionTracking` are reached
+#: from other nodes.
+METADATA_NAME, NODE_NAME, ALARMS_NAME, PACER_NAME, TRACKING_NAME = "meta", "node", "alarms", "pacer", "sessions"
 
 #: The families of names of queues and of channels that receive direct replies.
 QUEUES, CHANNELS = "q", "c"
@@ -98,6 +101,10 @@ class Peers:
     def pacer(self, node: str) -> Address[ToPacer]:
         """The address of the pacer of another node."""
         return self._named(node, PACER_NAME)
+
+    def session_tracking(self, node: str) -> Address[ToSessionTracking]:
+        """The address of the `SessionTracking` of another node."""
+        return self._named(node, TRACKING_NAME)
 
     def channel(self, system: str, channel_id: str) -> Address[ToChannel] | None:
         """The address of a channel that receives direct replies, in the system of another node with this short name.

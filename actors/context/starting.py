@@ -14,7 +14,7 @@ from ...store.data_dir.file_limits import REAL_FILES
 from ...store.disk.progress import NO_PROGRESS
 from ...store.disk.real_disk import RealDisk
 from ..contracts.channel import ToChannel, ToDirectClient
-from ..contracts.connection import ToConnection, ToListener
+from ..contracts.connection import ToConnection, ToListener, ToSessionTracking
 from ..contracts.control import ToRemoteSession
 from ..contracts.disk import ToJournal, ToMessageStore
 from ..contracts.events import ToEventHub
@@ -305,6 +305,14 @@ class ToNewDiskMonitor(ToDiskMonitor):
         """
 
 
+class ToNewSessionTracking(ToSessionTracking):
+    """What `SessionTracking` receives when it is created, and later."""
+
+    @message
+    def start(self, context: NodeContext) -> None:
+        """From the node: begin to report the counts of this node, and to take those of others."""
+
+
 class ToNewPacer(ToPacer):
     """What `Pacer` receives when it is created, and later."""
 
@@ -344,3 +352,4 @@ to_new_queue = ToNewQueue()
 to_new_disk_monitor = ToNewDiskMonitor()
 to_new_memory_monitor = ToNewMemoryMonitor()
 to_new_pacer = ToNewPacer()
+to_new_session_tracking = ToNewSessionTracking()

@@ -71,5 +71,32 @@ class ToConnection(ToChannelOwner, ToAlarmListener):
         """From the node: rabbitmqctl's info items of each of its channels."""
 
 
+class ToSessionTracking(Contract):
+    """What `SessionTracking` (`actors/connection/session_tracking.py`) receives."""
+
+    @message
+    def counts_changed(self) -> None:
+        """From connections: counts have changed that other nodes must learn of. `Sessions` has them."""
+
+    @message
+    def limits_changed(self, counted: tuple[tuple[str, str], ...]) -> None:
+        """From Metadata: a limit of each of these was set, changed or cleared, if it has any."""
+
+    @message
+    def node_met(self, address: Address[ToSessionTracking]) -> None:
+        """From Metadata: this node is connected to another one, whose `SessionTracking` is there."""
+
+    @message
+    def track_sessions(self, address: Address[ToSessionTracking]) -> None:
+        """From the `SessionTracking` of another node: send `session_counts` there, now and at each change."""
+
+    @message
+    def session_counts(self, counts: tuple[tuple[str, str, int], ...]) -> None:
+        """From the `SessionTracking` of another node: what that node has of each kind and name. All other counts of the
+        node are as they were.
+        """
+
+
 to_listener = ToListener()
 to_connection = ToConnection()
+to_session_tracking = ToSessionTracking()

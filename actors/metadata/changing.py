@@ -93,6 +93,7 @@ class Changing:
             state,
             context.peers,
             context.alarms,
+            context.sessions,
             lambda effect: me._follow(effect),
             context.settings.channel_operation_timeout / 1000,
         )

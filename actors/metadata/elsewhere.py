@@ -29,6 +29,8 @@ from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ..context.peers import QUEUES, Peers
+from ..context.sessions import Sessions
+from ..contracts.connection import to_session_tracking
 from ..contracts.metadata import ToMetadata, to_metadata
 from ..contracts.resources import to_alarms
 from .state.effects import Effect, EndQueue, StartQueue, StartVhost
@@ -47,6 +49,7 @@ ROWS_AT_A_TIME = 1_000
 class Elsewhere:
     """Belongs to `process`, the Metadata of the node `here`.
 
+    sessions  knows the process that is to meet the one of its kind on each node
     perform   performs an effect of a command that another node proposed
     timeout   seconds to wait for the home of a queue
     """
@@ -59,6 +62,7 @@ class Elsewhere:
         state: State,
         peers: Peers,
         alarms: Address[ToAlarms],
+        sessions: Sessions,
         perform: Callable[[Effect], Coroutine[object, None, None]],
         timeout: float,
     ) -> None:
@@ -68,6 +72,7 @@ class Elsewhere:
         self._state = state
         self._peers = peers
         self._alarms = alarms
+        self._sessions = sessions
         self._perform = perform
         self._timeout = timeout
         #: By virtual host: effects of other nodes' commands that are not performed yet.
@@ -301,6 +306,10 @@ class Elsewhere:
         is_first = not self._peers
         is_new = self._peers.met(node, system)
         self._process.send(self._alarms, to_alarms.node_met(node, self._peers.alarms(node)))
+        if self._sessions.tracking is not None:
+            self._process.send(
+                self._sessions.tracking, to_session_tracking.node_met(self._peers.session_tracking(node))
+            )
         if not is_new:
             return
         shown = [row for vhost in self._routing.vhosts() for row in self._routing.queues(vhost)]

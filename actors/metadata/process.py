@@ -40,8 +40,9 @@ from ...store.data_dir.data_dir import DataDir
 from ..context.events import watching_exchanges
 from ..context.node_context import NodeContext
 from ..context.peers import CHANNELS, METADATA_NAME, QUEUES, short_name
+from ..context.sessions import limited_by
 from ..context.starting import ToNewMetadata
-from ..contracts.connection import to_connection
+from ..contracts.connection import to_connection, to_session_tracking
 from ..contracts.info_items import InfoItems
 from .changing import Changing
 from .exchanges import Exchanges
@@ -210,6 +211,9 @@ class Metadata(Process):
                 for session in self.sessions.of_user(change.record.name):
                     text = f"user '{session.user}' is deleted"
                     self.send(session.address, to_connection.force_close(CONNECTION_FORCED, text))
+        limited = tuple(counted for change in records for counted in limited_by(change.record))
+        if limited and self.sessions.tracking is not None:
+            self.send(self.sessions.tracking, to_session_tracking.limits_changed(limited))
         if any(isinstance(change, VhostRemoved) for change in applied.changes):
             # The queues of the virtual host are deleted with it, so no policy is applied to them.
             return

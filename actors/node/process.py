@@ -2,6 +2,7 @@
 
     NodeSupervisor
       Alarms
+      SessionTracking                what limits of connections and channels count on all nodes
       FlowReporter                   unless `flow_report_interval` is 0
       Pacer                          the clocks that several queues share
       EventHub                       with an exchange for events or the log, else when a command watches the node
@@ -49,10 +50,11 @@ from ...store.disk.progress import NO_PROGRESS, RecoveryProgress
 from ...store.disk.real_disk import RealDisk
 from ..channel.direct_client import DirectClient
 from ..connection.listener import Listener
+from ..connection.session_tracking import SessionTracking
 from ..context.clustering import Clustering
 from ..context.extensions import NO_EXTENSIONS, Extensions
 from ..context.node_context import NodeContext
-from ..context.peers import ALARMS_NAME, NODE_NAME, PACER_NAME
+from ..context.peers import ALARMS_NAME, NODE_NAME, PACER_NAME, TRACKING_NAME
 from ..context.starting import (
     ToNewControlListener,
     ToNewDirectClient,
@@ -66,6 +68,7 @@ from ..context.starting import (
     ToNewNode,
     ToNewPacer,
     ToNewRemoteSession,
+    ToNewSessionTracking,
     to_new_control_listener,
     to_new_direct_client,
     to_new_disk_monitor,
@@ -79,6 +82,7 @@ from ..context.starting import (
     to_new_metadata,
     to_new_pacer,
     to_new_remote_session,
+    to_new_session_tracking,
 )
 from ..contracts.channel import to_direct_client
 from ..contracts.connection import to_connection, to_listener
@@ -164,6 +168,7 @@ class NodeSupervisor(Process):
         self.members: Address[ToNewMembership] | None = None if clustering is None else self._create(clustering.members)
         self.memory_monitor: Address[ToNewMemoryMonitor] = self._create(MemoryMonitor)
         pacer: Address[ToNewPacer] = self._create(Pacer)
+        tracking: Address[ToNewSessionTracking] = self._create(SessionTracking)
         reporter = self._create(FlowReporter) if settings.flow_report_interval else None
         self.context = NodeContext(
             settings.node_name,
@@ -185,9 +190,11 @@ class NodeSupervisor(Process):
         if reporter is not None:
             self.send(reporter, to_new_flow_reporter.start(self.context, self.myAddress))
         self.send(pacer, to_new_pacer.start(self.context))
+        self.send(tracking, to_new_session_tracking.start(self.context))
         self.register(NODE_NAME)
         self.register(ALARMS_NAME, self.alarms)
         self.register(PACER_NAME, pacer)
+        self.register(TRACKING_NAME, tracking)
         self.ending = Ending(self, settings.node_name, self.app, self.members)
         self.vhosts = Vhosts(self, self.context, self.gate)
         self.listings = Listings(self, self.context, self.gate, self.vhosts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....actors.contracts.channel import to_channel
-from ....actors.contracts.connection import to_connection
+from ....actors.contracts.connection import to_connection, to_session_tracking
 from ....actors.contracts.control import to_remote_session
 from ....actors.contracts.group import to_group
 from ....actors.contracts.metadata import to_metadata
@@ -124,6 +124,8 @@ TO_NODES = (
     Crossing(512, to_pacer.lease, TEXT, TEXT, Parts(INTEGER, INTEGER, INTEGER), INTEGER, INTEGER),
     Crossing(513, to_pacer.give_back, TEXT, TEXT, INTEGER, INTEGER, INTEGER, INTEGER),
     Crossing(505, to_alarm_listener.alarms, Each(TEXT, tuple)),
+    Crossing(514, to_session_tracking.track_sessions, ADDRESS),
+    Crossing(515, to_session_tracking.session_counts, Each(Parts(TEXT, TEXT, INTEGER), tuple)),
 )
 
 #: All messages that cross between nodes.

@@ -49,6 +49,7 @@ LANE_NAMES = (CONTROL, DATA, BULK)
 #: others find it, and a message from it the address that its system gave it, which contains the name of its class.
 LANES = {
     **dict.fromkeys(("alarms", "Alarms", "consensus", "Consensus", "members", "Members"), CONTROL),
+    **dict.fromkeys(("sessions", "SessionTracking"), CONTROL),
     # Listings: the rows of 100,000 queues must not hold up what clients send.
     **dict.fromkeys(("node", "NodeSupervisor", "ControlSession", "RemoteSession"), BULK),
 }

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from warren.actors.context.peers import Peers
+from warren.actors.context.sessions import Sessions
 from warren.actors.metadata.elsewhere import Elsewhere
 from warren.actors.metadata.state.state import State
 from warren.routing.changes import QueuePut, QueueRemoved
@@ -52,7 +53,7 @@ def routing():
 
 @pytest.fixture
 def elsewhere(routing):
-    return Elsewhere(Busy(), "warren@a", routing, State(), Peers(), None, None, 1.0)
+    return Elsewhere(Busy(), "warren@a", routing, State(), Peers(), None, Sessions(), None, 1.0)
 
 
 def meet(elsewhere, system="warren@b-1"):

@@ -151,6 +151,8 @@ MESSAGE = {
     "register": ((ADDRESS, FLAG), None),
     "alarms": ((st.lists(st.sampled_from(("memory", "disk")), max_size=2).map(tuple),), None),
     "force_close": ((NUMBER, TEXT), None),
+    "track_sessions": ((ADDRESS,), None),
+    "session_counts": ((st.lists(st.tuples(TEXT, TEXT, NUMBER), max_size=3).map(tuple),), None),
     "open_session": ((ADDRESS,), ADDRESS),
     "begin_operation": ((TEXT, st.dictionaries(TEXT, NUMBER, max_size=3)), PIECE),
     "more_of_operation": ((), PIECE),
@@ -175,6 +177,7 @@ def arrive(sender, receiver, by, to, message):
     [
         ("control", "Members-3", "members"),
         ("control", "ClusterMetadata-4", "consensus"),
+        ("control", "SessionTracking-5", "sessions"),
         ("data", "Channel-7", "q/ab12/0"),
         ("bulk", "NodeSupervisor-1", "q/ab12/0"),
         ("bulk", "NodeSupervisor-1", "node"),
