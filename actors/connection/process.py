@@ -277,7 +277,7 @@ class Connection(Process):
             return b""
         self.input.pass_on()
         self.state = "starting"
-        self.put_method(0, self.handshake.start())
+        self.output.put(self.handshake.start_frame())
         return rest
 
     def read_events(self) -> None:
