@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 from ...amqp.frames import fit, method_frame
 from ...amqp.method import Method
@@ -15,6 +16,12 @@ CONTENT_CHANNEL = 1
 #: Bytes from which on a content goes to the socket as a piece of its own. To copy a smaller one into a piece with
 #: others costs less.
 LARGE_CONTENT = 16 * 1024
+
+#: Of a run of more than `LARGE_RUN` bytes from another node, about `FIRST_OF_RUN` are a piece of their own, which the
+#: connection writes first (`SocketOutput`). So the client reads and publishes on while the rest is copied, and there is
+#: more on its way between the nodes. A batch then costs fewer frames and fewer turns, because it waits less often for
+#: something from the other node.
+LARGE_RUN, FIRST_OF_RUN = 64 * 1024, 16 * 1024
 
 
 class ClientOutput:
@@ -51,6 +58,16 @@ class ClientOutput:
             else:
                 pieces += (b"".join(frames), content)
                 frames.clear()
+
+    def put_run(self, parts: Iterator[bytes], size: int, far: int) -> None:
+        """Append deliveries, each of four parts and at most about `size` bytes. `far` is how many they are if they come
+        from another node, else 0.
+        """
+        frames = self.frames
+        if far * size > LARGE_RUN:
+            self.pieces.append(b"".join(chain(frames, islice(parts, 4 * (1 + FIRST_OF_RUN // size)))))
+            frames.clear()
+        frames.append(b"".join(parts))
 
     def take(self) -> tuple[list[bytes], list[DeliveryNotice]]:
         """The gathered frames in as few pieces as large contents allow, with their notices; both are then forgotten."""

@@ -70,6 +70,11 @@ class ChannelConsumer:
         """Whether it has a prefetch of its own."""
         return self.prefetch > 0 and not self.no_ack
 
+    @property
+    def is_far(self) -> bool:
+        """Whether its queue is on another node, and it reads no blocks."""
+        return self.notice_step == NOTICE_STEP_ACROSS_LINKS
+
 
 def notice_step(row: QueueRow, arguments: Table, channel: Address[ToChannel]) -> int:
     """The `notice_step` of a consumer with these arguments."""

@@ -469,7 +469,8 @@ class ChannelConsumers:
                 if is_large:
                     output.put_deliveries(map(b"".join, zip(starts, tag_bytes, ends)), contents)
                 else:
-                    frames.append(b"".join(chain.from_iterable(zip(starts, tag_bytes, ends, contents))))
+                    parts = chain.from_iterable(zip(starts, tag_bytes, ends, contents))
+                    output.put_run(parts, largest, count if consumer.is_far else 0)
             if tags is not None:
                 source = deliveries.unacked.sources.get(queue_id) or deliveries.unacked.source(queue_id)
                 deliveries.expect_ack(UnackedRun(first, source, tag, tags, self._now()))

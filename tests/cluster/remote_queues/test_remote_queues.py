@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from warren.actors.connection.output import FIRST_WRITE, SocketOutput
 from warren.actors.metadata.state.commands import PutRecords
 from warren.amqp import methods as m
 from warren.definitions.records import Policy
@@ -115,6 +116,32 @@ def test_a_large_run_reaches_several_consumers_in_parts(nodes, near, far, size, 
     events = [channel.deliveries(count) for channel, count in ((near, 67), (far, 67), (other, 66))]
     assert sorted(event.body for each in events for event in each) == sent
     assert all([event.body for event in each] == sorted(event.body for event in each) for each in events)
+
+
+@pytest.mark.parametrize(("name", "are_first_written_first"), [("a", True), ("b", False)])
+def test_the_first_of_many_deliveries_from_another_node_are_written_first(
+    nodes, monkeypatch, name, are_first_written_first
+):
+    """A client begins to read a large batch of another node while the rest is still copied (CL-59)."""
+    firsts = []
+    first_bytes = SocketOutput._first_bytes
+
+    def noted(output):
+        firsts.append(first_bytes(output))
+        return firsts[-1]
+
+    monkeypatch.setattr(SocketOutput, "_first_bytes", noted)
+    publisher, consumer = nodes.channel("b"), nodes.channel(name)
+    publisher.queue("q")
+    publisher.confirm()
+    bodies = [b"%04d" % number + b"x" * 1_000 for number in range(200)]
+    for body in bodies:
+        publisher.publish(body, "q")
+    publisher.confirms(1, len(bodies))
+    consumer.consume("q", no_ack=True)
+    assert consumer.bodies(len(bodies)) == bodies
+    assert bool(firsts) is are_first_written_first
+    assert all(sum(map(len, first)) == FIRST_WRITE for first in firsts)
 
 
 def test_an_exclusive_queue_is_locked_on_every_node(nodes, near, far):
