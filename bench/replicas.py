@@ -1,8 +1,10 @@
-"""What replicas cost when nothing happens, and how long they take to have everything, on three nodes of warren.
+"""What replicas cost when nothing happens, how long they take to have everything, and how long a failover takes, on
+three nodes of warren.
 
-    python -m warren.bench.replicas                     both parts
+    python -m warren.bench.replicas                     all parts
     python -m warren.bench.replicas --only idle --queues 10000
     python -m warren.bench.replicas --only sync --messages 1000000
+    python -m warren.bench.replicas --only failover --masters 1000
 
 idle    Many durable queues with `ha-mode: all` and no message. Before and afterwards: the resident memory of all nodes,
         and their processor time over some idle seconds. Then one node is killed and started again: the time until it
@@ -11,6 +13,11 @@ sync    A queue with a backlog of messages of 1 KB gets a mirror while a client 
         can. The time until the mirror is in sync, the share of its rate that the publisher has kept, and by how much
         each node has grown. Then the node of the mirror is killed, and started after 10 s of publishing at 5,000
         messages a second: the time until it is in sync again.
+
+failover
+        Many durable queues with `ha-mode: all`, whose masters are on one node; 100 of them have 1,000 messages each.
+        That node is killed, and a client of another node publishes to each queue until all have confirmed: the time
+        until the first and the last confirm.
 
 The processor time of the nodes stands beside each time, because the time alone tells little on a busy machine.
 """
@@ -36,18 +43,19 @@ PIPELINE = 500
 IDLE_SECONDS = 10.0
 #: Seconds for which the publisher's rate is measured before anything happens, and for which a node is away.
 ALONE_SECONDS, AWAY_SECONDS = 5.0, 10.0
+#: Queues that have messages when the node of their masters is killed, and how many.
+USED_QUEUES, USED_MESSAGES = 100, 1_000
 #: Seconds that any step may take.
 MOST_SECONDS = 900.0
 
 QUEUE = "replicas"
 ALL = '{"ha-mode": "all"}'
 ONE = '{"ha-mode": "exactly", "ha-params": 1}'
-PUBLISH = method_frame(1, methods.BasicPublish(exchange="", routing_key=QUEUE)) + build_content(
-    1, encode_properties(Properties(delivery_mode=2)), b"x" * 1024, 0
-)
+CONTENT = build_content(1, encode_properties(Properties(delivery_mode=2)), b"x" * 1024, 0)
+PUBLISH = method_frame(1, methods.BasicPublish(exchange="", routing_key=QUEUE)) + CONTENT
 
-#: So long that no pause of a busy machine makes the others declare a node down.
-SETTINGS = "net_ticktime = 20.0"
+#: So long that no pause of a busy machine makes the others declare a node down. A killed one is noticed all the same.
+PATIENT = "net_ticktime = 20.0"
 
 
 def client_of(node: Node, seconds: float = MOST_SECONDS) -> LoadClient:
@@ -91,20 +99,20 @@ def timed(what: str, nodes: Sequence[Node], step: Callable[[], None]) -> float:
     return seconds
 
 
+def declare(node: Node, names: Sequence[str]) -> None:
+    with client_of(node) as client:
+        for start in range(0, len(names), PIPELINE):
+            some = names[start : start + PIPELINE]
+            client.pipeline([methods.QueueDeclare(queue=name, durable=True) for name in some])
+
+
 def idle(nodes: Nodes, count: int) -> None:
     first, _, last = nodes
     everyone, others = list(nodes), list(nodes)[:2]
     told(first, "set_policy", "mirrors", f"^{QUEUE}", ALL)
     memory_before, busy_before = resident(everyone), busy(everyone)
-
-    def declare() -> None:
-        with client_of(first) as client:
-            for start in range(0, count, PIPELINE):
-                names = [f"{QUEUE}.{number}" for number in range(start, min(count, start + PIPELINE))]
-                client.pipeline([methods.QueueDeclare(queue=name, durable=True) for name in names])
-
     print(f"{count:,} idle queues with three replicas each")
-    timed("declare them", everyone, declare)
+    timed("declare them", everyone, lambda: declare(first, [f"{QUEUE}.{number}" for number in range(count)]))
     wait_for("all replicas", lambda: not short_of(first, 3), MOST_SECONDS)
     time.sleep(IDLE_SECONDS)
     grown = [now - then for now, then in zip(resident(everyone), memory_before)]
@@ -209,23 +217,89 @@ def sync(nodes: Nodes, messages: int) -> None:
     )
 
 
+class Publishing:
+    """A client that publishes to queues by name and counts the confirms."""
+
+    def __init__(self, node: Node) -> None:
+        self._client = client_of(node)
+        self._client.call(methods.ConfirmSelect())
+        self._published = 0
+        #: The numbers of the publishes that are not answered.
+        self._waiting: set[int] = set()
+
+    def publish(self, names: Sequence[str]) -> None:
+        """Publish one message to each queue."""
+        first = self._published + 1
+        self._published += len(names)
+        self._waiting.update(range(first, self._published + 1))
+        frames = [method_frame(1, methods.BasicPublish(exchange="", routing_key=name)) + CONTENT for name in names]
+        self._client.write(b"".join(frames))
+
+    def await_confirms(self) -> tuple[float, float, int]:
+        """The moments of the first and the last answer to all publishes that are not answered, and how many of these
+        were refused.
+        """
+        moments = list[float]()
+        refused = 0
+        while self._waiting:
+            answer = self._client.answers(1)[0]
+            assert isinstance(answer, methods.BasicAck | methods.BasicNack)
+            moments.append(time.monotonic())
+            tag = answer.delivery_tag
+            answered = {each for each in self._waiting if each <= tag} if answer.multiple else {tag}
+            self._waiting -= answered
+            if isinstance(answer, methods.BasicNack):
+                refused += len(answered)
+        return moments[0], moments[-1], refused
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def failover(nodes: Nodes, count: int) -> None:
+    first, second, _ = nodes
+    others = list(nodes)[1:]
+    names = [f"{QUEUE}.{number}" for number in range(count)]
+    told(first, "set_policy", "mirrors", f"^{QUEUE}", ALL)
+    declare(first, names)
+    wait_for("all replicas", lambda: not short_of(first, 3), MOST_SECONDS)
+    publisher = Publishing(second)
+    for _ in range(USED_MESSAGES // 100):
+        publisher.publish(names[:USED_QUEUES] * 100)
+        publisher.await_confirms()
+    publisher.publish(names)
+    publisher.await_confirms()
+    print(f"{count:,} queues with three replicas each, all with their master on one node, which is killed")
+    before = processor(others)
+    began = time.monotonic()
+    nodes.kill(first.name)
+    publisher.publish(names)
+    first_at, last_at, refused = publisher.await_confirms()
+    spent = processor(others) - before
+    print(f"  the first queue confirms after {first_at - began:.2f} s, the last one after {last_at - began:.2f} s")
+    print(f"  {refused} publishes were refused; the other nodes have used {spent:.1f} s of their processors")
+    publisher.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         "python -m warren.bench.replicas", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=["idle", "sync"], help="one part")
+    parser.add_argument("--only", choices=["idle", "sync", "failover"], help="one part")
     parser.add_argument("--queues", type=int, default=10_000, metavar="N", help="(default %(default)s)")
+    parser.add_argument("--masters", type=int, default=1_000, metavar="N", help="(default %(default)s)")
     parser.add_argument("--messages", type=int, default=1_000_000, metavar="N", help="(default %(default)s)")
     parser.add_argument("--directory", metavar="DIR", help="for the data (default: that of temporary files)")
     options = parser.parse_args()
     parts: dict[str, Callable[[Nodes], None]] = {
         "idle": lambda nodes: idle(nodes, options.queues),
         "sync": lambda nodes: sync(nodes, options.messages),
+        "failover": lambda nodes: failover(nodes, options.masters),
     }
     for name, part in parts.items():
         if options.only in (None, name):
             with tempfile.TemporaryDirectory(prefix="warren-replicas-", dir=options.directory) as directory:
-                with linked_nodes(Path(directory), 3, SETTINGS) as nodes:
+                with linked_nodes(Path(directory), 3, PATIENT) as nodes:
                     nodes.start()
                     part(nodes)
 
