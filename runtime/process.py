@@ -129,8 +129,8 @@ class Process(Actor):
     #: Most messages that may wait in the mailbox. With more, the process is killed and its parent gets `on_overload`.
     mailbox_limit: ClassVar[int] = 1_000_000
 
-    #: Most messages that the process handles in one turn, if that is less than for others: for processes that take long
-    #: for a message.
+    #: Most messages that the process handles in one turn, and most coroutines that it resumes, if that is less than for
+    #: others: for processes that take long for a message.
     turn_limit: ClassVar[int] = 64
 
     #: The payloads of timers that carry on with work in progress, such as a write that is put off for a moment. As long

@@ -16,14 +16,14 @@ from ...runtime.contract import Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
 from ...runtime.signal import Signal
-from ...runtime.turn_work import STEP
 
 #: What operations take turns on: `(vhost,)` or `(vhost, queue)`.
 TurnKey = tuple[str, ...]
 Operation = Callable[..., Coroutine[object, None, object]]
 
-#: How many operations of one `run_all` may run or wait at a time.
-RUN_AT_ONCE = 512
+#: How many operations of one `run_all` may run or wait at a time, and how many begin in one turn, each in 30 µs: the
+#: operations that have begun need the turn as well.
+RUN_AT_ONCE, BEGUN_AT_ONCE = 512, 16
 
 
 class Turns:
@@ -65,7 +65,7 @@ class Turns:
             await one_ended.wait_for(has_room)
             running += 1
             self.take(key, self._process.myAddress, run, key)
-            if number % STEP == 0:
+            if number % BEGUN_AT_ONCE == 0:
                 await self._process.next_turn()
         await one_ended.wait_for(lambda: not running)
 

@@ -146,7 +146,8 @@ class SimBase(ActorBase):
         if not free and not cell.woken:
             cell.is_idle = True  # a message that is not held, or `release`, puts it on the run queue again
             return False
-        count, resumed = min(free, cell.turn_limit or BUDGET), min(len(cell.woken), BUDGET)
+        limit = cell.turn_limit or BUDGET
+        count, resumed = min(free, limit), min(len(cell.woken), limit)
         if count + resumed > 1 and (self._traps or not (whole or world.takes_whole_mailbox())):
             # One step: a coroutine that was woken, or a message.
             if resumed and not (count and world.below(2)):

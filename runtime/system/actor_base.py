@@ -273,10 +273,12 @@ class ActorBase:
         return last
 
     def _resume_woken(self, cell: Cell) -> None:
-        """Resume coroutines of `cell` whose waits are over: at most `resume_budget`; the others in its next turns."""
-        woken, actor = cell.woken, cell.actor
-        cell.woken = list(woken[self.resume_budget :]) or ()
-        for pending in woken[: self.resume_budget]:
+        """Resume coroutines of `cell` whose waits are over: at most `resume_budget`, and no more than a turn may handle
+        messages, because to go on takes as long. The others are resumed in its next turns.
+        """
+        woken, actor, most = cell.woken, cell.actor, min(self.resume_budget, cell.turn_limit)
+        cell.woken = list(woken[most:]) or ()
+        for pending in woken[:most]:
             if pending is not None and actor._stop_reason is None:
                 actor._resume(pending)
 

@@ -12,6 +12,7 @@ from thespian.actors import Actor, ActorSystemMessage, PoisonMessage
 from warren.portable import IS_PORTABLE
 from warren.runtime.errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 from warren.runtime.process import ASKED_AT_ONCE, Process
+from warren.runtime.signal import Signal
 
 WAIT = 300
 
@@ -317,6 +318,38 @@ class TestCoroutines:
         waiter = system.createActor(Waiter)
         one, other = system.createActor(Desk), system.createActor(Desk)
         assert client.ask(waiter, ("both", one, other), WAIT) == (2, 1)
+
+    def test_a_turn_resumes_no_more_coroutines_than_it_handles_messages(self, system, client):
+        """Coroutines that are woken together go on in several turns, of at most `turn_limit` each."""
+
+        class Slow(Process):
+            turn_limit = 4
+
+            def __init__(self):
+                super().__init__()
+                self.resumed, self.turns, self.wanted = 0, [], Signal(self)
+
+            async def on_wait(self, sender):
+                await self.wanted.wait()
+                self.resumed += 1
+
+            def on_wake(self, sender):
+                self.wanted.wake_all()
+
+            def on_turns(self, sender):
+                return [turn for turn in self.turns if turn]
+
+            def after_batch(self):
+                self.turns.append(self.resumed)
+                self.resumed = 0
+
+        slow = system.createActor(Slow)
+        for _ in range(10):
+            client.tell(slow, ("wait",))
+        client.tell(slow, ("wake",))
+        while sum(turns := client.ask(slow, ("turns",), WAIT)) < 10:
+            pass
+        assert turns == [4, 4, 2]
 
     def test_awaiting_something_foreign_is_a_crash(self, system, client):
         """A coroutine that awaits anything but what ask and run_blocking return crashes its process."""
