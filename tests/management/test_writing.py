@@ -78,25 +78,6 @@ def test_whoever_adds_a_virtual_host_may_use_it(api, user):
         assert api("DELETE", f"/api/vhosts/{name}")[0] == 204
 
 
-@pytest.mark.parametrize("key", ["default_queue_type", "defaultqueuetype"])
-def test_the_default_queue_type_of_a_virtual_host_counts(api, key):
-    """A queue that is PUT without a type gets the default type of its virtual host. The answer to GET may be PUT
-    again, and an unknown type is 400 (AB-91, CM-281, CM-297).
-    """
-    assert api("PUT", "/api/vhosts/typed", {key: "quorum"})[0] == 201
-    assert api.get("/api/vhosts/typed")["default_queue_type"] == "quorum"
-    assert api("PUT", "/api/queues/typed/q", {"durable": True})[0] == 201
-    assert api("PUT", "/api/queues/typed/q", {"durable": True})[0] == 204
-    found = api.get("/api/queues/typed/q")
-    assert (found["type"], found["arguments"]) == ("quorum", {"x-queue-type": "quorum"})
-    status, reason = api("PUT", "/api/vhosts/typed", {key: "odd"})[:2]
-    assert status == 400 and "invalid_queue_type" in str(reason)
-    assert api("PUT", "/api/vhosts/typed", {key: "undefined"})[0] == 204
-    assert api("PUT", "/api/vhosts/typed", api.get("/api/vhosts/typed"))[0] == 204
-    assert api.get("/api/vhosts/typed")["default_queue_type"] == "undefined"
-    assert api("DELETE", "/api/vhosts/typed")[0] == 204
-
-
 @pytest.mark.parametrize("fields", [{}, {"password_hash": ""}, {"password": ""}])
 def test_a_user_without_a_password_cannot_log_in(api, fields):
     """A user who was added without a password or with an empty one cannot log in (CM-287)."""
@@ -259,3 +240,23 @@ def test_an_unexpected_error_is_an_object():
         asyncio.run(app({**scope, "headers": [], "app": app}, receive, send))
     assert sent[0]["status"] == 500
     assert json.loads(sent[1]["body"])["error"] == "internal_server_error"
+
+
+@pytest.mark.parametrize("key", ["default_queue_type", "defaultqueuetype"])
+def test_the_default_queue_type_of_a_virtual_host_counts(api, key):
+    """A queue that is PUT without a type gets the default type of its virtual host. The answer to GET may be PUT
+    again, and an unknown type is 400 (AB-91, CM-281, CM-297).
+    """
+    assert api("PUT", "/api/vhosts/typed", {key: "quorum"})[0] == 201
+    assert api.get("/api/vhosts/typed")["default_queue_type"] == "quorum"
+    assert api("PUT", "/api/queues/typed/q", {"durable": True})[0] == 201
+    assert api("PUT", "/api/queues/typed/q", {"durable": True})[0] == 204
+    found = api.get("/api/queues/typed/q")
+    assert (found["type"], found["arguments"]) == ("quorum", {"x-queue-type": "quorum"})
+    status, reason = api("PUT", "/api/vhosts/typed", {key: "odd"})[:2]
+    assert status == 400 and "invalid_queue_type" in str(reason)
+    assert api("PUT", "/api/vhosts/typed", {key: "undefined"})[0] == 204
+    assert api("PUT", "/api/vhosts/typed", api.get("/api/vhosts/typed"))[0] == 204
+    assert api.get("/api/vhosts/typed")["default_queue_type"] == "undefined"
+    assert api("DELETE", "/api/queues/typed/q")[0] == 204
+    assert api("DELETE", "/api/vhosts/typed")[0] == 204
