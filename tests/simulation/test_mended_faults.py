@@ -284,7 +284,7 @@ bob/1 get queue=retried then=60
 carol/1 silence then=1
 machine rest then=150
 machine stop then=2
-machine crash process=Queue after=7 then=60
+machine crash process=Queue after=9 then=60
 alice/3 delete queue=wide then=20
 """
 
