@@ -6,7 +6,8 @@ the last line of Spark's own exception, so its text must be understandable witho
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -66,11 +67,24 @@ def wrong_options(text: str) -> SparkSourceError:
 
 
 def broker_away(queue: str, reason: str, seconds: float, read_to: int | None) -> SparkSourceError:
-    """No broker has answered for `reconnectTimeout`."""
+    """No broker has answered for `reconnectTimeout`. `read_to`: the last number that was read, if any."""
     place = "Start" if read_to is None else f"Read to number {read_to:,}; start"
     return SparkSourceError(
         "E5", f"queue '{queue}': {reason} for {seconds:g} s. {place} the query again when the broker is back"
     )
+
+
+def sink_away(place: str, reason: str) -> SparkSourceError:
+    """The sink cannot reach the broker, or has lost it before each row was confirmed."""
+    return SparkSourceError(
+        "E5",
+        f"{place}: {reason}. Rows of this task may be published already; publish them again when the broker is back",
+    )
+
+
+def sink_refused(place: str, reason: str) -> SparkSourceError:
+    """The broker has refused the sink, for the reason that it gives."""
+    return SparkSourceError("E5", f"{place}: the broker refused: {reason}")
 
 
 def no_such_queue(queue: str) -> SparkSourceError:
@@ -87,12 +101,16 @@ def refused(queue: str, reason: str) -> SparkSourceError:
     return SparkSourceError("E5", f"queue '{queue}': the broker refused: {reason}")
 
 
-def other_offset_version(found: object, version: str, known: int, offsets: str) -> SparkSourceError:
-    """A newer warren has written the checkpoint."""
+def other_offset_version(found: object, version: str, known: int, numbers: Mapping[str, object]) -> SparkSourceError:
+    """A newer warren has written the checkpoint, or something else. `numbers` has the number that each queue was read
+    to, as far as the offset has them.
+    """
+    is_newer = isinstance(found, int) and found > known
+    began = f" and startingOffsets={json.dumps(numbers)}" if numbers else ""
     return SparkSourceError(
         "E6",
-        f"the checkpoint's offset has version {found}, this warren ({version}) knows {known}. Use the newer warren, or "
-        f"a new checkpointLocation and startingOffsets={offsets}",
+        f"the checkpoint's offset has version {found}, this warren ({version}) knows {known}. "
+        f"Use {'the newer warren, or ' if is_newer else ''}a new checkpointLocation{began}",
     )
 
 

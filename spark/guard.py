@@ -34,13 +34,13 @@ class Guard:
         """The smallest window of the queues that got rows; None if none did."""
         return min(self._windows.values(), default=None)
 
-    def admit(self, exchange: str, queue: str) -> None:
-        """Check a row before it is published."""
+    def admit(self, exchange: str, queue: str, rows: int) -> None:
+        """Check rows before they are published."""
         place = (exchange, "") if exchange else ("", queue)
         window = self._windows.get(place)
         if window is None:
             window = self._windows[place] = self._of_exchange(exchange) if exchange else self._of_queue(queue)
-        self._rows[place] += 1
+        self._rows[place] += rows
         if self._rows[place] > window:
             of = f"a queue of exchange '{exchange}'" if exchange else f"queue '{queue}'"
             raise not_deduplicated(

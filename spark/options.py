@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from .endpoints import Endpoint, mapped_endpoints
 from .errors import unknown_option, wrong_option, wrong_options
 
 #: Ports of the schemes of a URL.
@@ -136,11 +137,11 @@ def _is_place(value: object) -> bool:
     return value in ("earliest", "latest") if isinstance(value, str) else type(value) is int
 
 
-def _endpoints(text: str) -> dict[str, str]:
-    pairs = [pair.split("=") for pair in text.split(",") if pair.strip()]
-    if not all(len(pair) == 2 for pair in pairs):
-        raise Wrong("pairs such as node1:5672=10.0.0.5:5672, several with commas")
-    return {there.strip(): here.strip() for there, here in pairs}
+def _endpoints(text: str) -> dict[Endpoint, Endpoint]:
+    try:
+        return mapped_endpoints(text)
+    except ValueError:
+        raise Wrong("pairs such as node1:5672=10.0.0.5:5672, several with commas") from None
 
 
 def option(parse: Callable[[str], Any], default: str | None, text: str) -> Any:
@@ -194,7 +195,7 @@ def _camel(name: str) -> str:
 class ConnectionParameters(NamedTuple):
     """Where a broker is, and who logs in."""
 
-    endpoints: tuple[tuple[str, int], ...]
+    endpoints: tuple[Endpoint, ...]
     is_tls: bool
     vhost: str
     user: str
@@ -218,7 +219,7 @@ class ConnectionOptions(AnyOptions):
     tls_key_file: str | None = option(_text, None, "its key")
     tls_server_name: str | None = option(_text, None, "the name in the broker's certificate, if it is not the host's")
     tls_verify: str = option(_one_of("full", "none"), "full", "`none` accepts any certificate")
-    endpoint_map: dict[str, str] = option(
+    endpoint_map: dict[Endpoint, Endpoint] = option(
         _endpoints, "", "addresses that are others here, `node1:5672=10.0.0.5:5672`; several with commas"
     )
     connect_timeout: float = option(parse_seconds, "10s", "how long one attempt to connect may take")
@@ -251,13 +252,9 @@ class ConnectionOptions(AnyOptions):
             tuple(endpoints), schemes == {"amqps"}, vhosts.pop(), user, self._password(users[0][1])
         )
 
-    def mapped(self, host: str, port: int) -> tuple[str, int]:
-        """The address under which an endpoint is reached from this machine."""
-        there = self.endpoint_map.get(f"{host}:{port}")
-        if there is None:
-            return host, port
-        name, _, number = there.rpartition(":")
-        return name, int(number)
+    def mapped(self, host: str, port: int) -> Endpoint:
+        """The endpoint at which another one is reached from this machine."""
+        return self.endpoint_map.get((host, port), (host, port))
 
     def _password(self, in_url: str) -> Secret:
         if self.password is not None:
@@ -486,6 +483,13 @@ class SinkOptions(ConnectionOptions):
                 "names each row for ever, or 'source' for rows that were read from warren"
             )
         self.place()
+
+    @property
+    def destination(self) -> str:
+        """Where rows are published that name no other place, for error texts."""
+        if self.exchange:
+            return f"exchange '{self.exchange}'"
+        return f"queue '{self.routing_key}'" if self.routing_key else "the default exchange"
 
     @property
     def id_columns(self) -> tuple[str, ...]:

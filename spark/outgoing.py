@@ -1,13 +1,19 @@
 """Rows as frames: what the sink sends to a broker for the rows of a record batch.
 
-Method frames and encoded properties are made once for each distinct value, so a row costs little beside its body.
+`RowEncoder.parts` makes the frames of many rows at once (`outgoing_columns`), or one row after the other by
+`RowEncoder.messages`, which takes all rows. There method frames and encoded properties are made once for each distinct
+value.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..amqp.constants import CLASS_BASIC, FRAME_BODY, FRAME_HEADER, FRAME_OVERHEAD
 from ..amqp.fields import FieldError, Table, table_from
@@ -15,7 +21,11 @@ from ..amqp.frames import CONTENT_HEAD, END, HEAD, method_frame
 from ..amqp.methods import BasicPublish
 from ..amqp.properties import Properties, encode_properties
 from .errors import wrong_options
+from .outgoing_columns import FrameColumns, JoinedFrames, byte_lengths, hashable
 from .wire import CHANNEL
+
+#: The most rows of a part, and the bytes of bodies after which one ends.
+PART_ROWS, PART_BYTES = 4096, 1 << 20
 
 #: Columns that become properties, with their types in Spark's DDL.
 PROPERTY_COLUMNS = {
@@ -46,8 +56,50 @@ class OutgoingMessage(NamedTuple):
     frames: bytes
 
 
+class OutgoingPart:
+    """Some rows of a record batch in their order, with their frames.
+
+    first     the number of the first row in the task
+    joined    their frames
+    """
+
+    __slots__ = ("_batch", "_ends", "_encoder", "first", "joined")
+
+    def __init__(self, encoder: RowEncoder, batch: Any, first: int, joined: JoinedFrames) -> None:
+        self._encoder = encoder
+        self._batch = batch
+        self.first = first
+        self.joined = joined
+        #: The bytes of all bodies up to each row, that of the row included.
+        self._ends = np.cumsum(joined.sizes)
+
+    def __len__(self) -> int:
+        return len(self.joined.sizes)
+
+    def body_bytes(self, rows: int) -> int:
+        """The bytes of the bodies of the first rows."""
+        return int(self._ends[rows - 1]) if rows else 0
+
+    def frames(self, start: int, stop: int) -> Any:
+        """The frames of the rows from one place to before another one."""
+        bounds = self.joined.bounds
+        return self.joined.data[bounds[start] : bounds[stop]]
+
+    def stop_for(self, start: int, body_bytes: int, frame_bytes: int) -> int:
+        """The place behind the first row with which the rows from `start` on have so many bytes of bodies or frames."""
+        bounds = self.joined.bounds
+        by_bodies = np.searchsorted(self._ends, self.body_bytes(start) + body_bytes) + 1
+        by_frames = np.searchsorted(bounds, int(bounds[start]) + frame_bytes)
+        return min(int(by_bodies), int(by_frames), len(self))
+
+    def message(self, place: int) -> OutgoingMessage:
+        """The row at this place, for an error text."""
+        (found,) = self._encoder.messages(self._batch.slice(place, 1), self.first + place)
+        return found
+
+
 class RowEncoder:
-    """Makes frames of record batches with these columns.
+    """Makes frames of record batches.
 
     id_columns    the columns whose values name a row for ever; without them messages get no ids
     scope         the name within which these ids are unique
@@ -70,9 +122,32 @@ class RowEncoder:
         self._scope = scope
         self._row = 0
         self._method = lru_cache(maxsize=4096)(self._method_frame)
+        self._columns = FrameColumns(
+            exchange, routing_key, CHANNEL, self._step, self._method, _table, _split, id_columns, scope
+        )
 
-    def messages(self, batch: Any) -> Iterator[OutgoingMessage]:
-        """The messages of a record batch, row by row."""
+    def parts(self, batch: Any) -> Iterator[OutgoingPart]:
+        """The rows of a record batch in parts, with their frames."""
+        ends = np.cumsum(byte_lengths(batch.column("body")))
+        start = before = 0
+        while start < batch.num_rows:
+            stop = min(start + PART_ROWS, int(np.searchsorted(ends, before + PART_BYTES)) + 1, batch.num_rows)
+            part = batch.slice(start, stop - start)
+            joined = self._columns.joined(part) or self._joined(part)
+            yield OutgoingPart(self, part, self._row, joined)
+            self._row += stop - start
+            start, before = stop, int(ends[stop - 1])
+
+    def _joined(self, batch: Any) -> JoinedFrames:
+        """The frames of all rows, made one row after the other."""
+        messages = list(self.messages(batch))
+        bounds = np.array([0, *accumulate(len(each.frames) for each in messages)], np.int64)
+        sizes = np.array([len(each.body) for each in messages], np.int64)
+        destinations = Counter((each.exchange, each.routing_key) for each in messages)
+        return JoinedFrames(memoryview(b"".join(each.frames for each in messages)), bounds, sizes, destinations)
+
+    def messages(self, batch: Any, first: int = 0) -> Iterator[OutgoingMessage]:
+        """The messages of a record batch, row by row. `first` is the number of the first row in the task."""
         columns = {name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)}
         count = batch.num_rows
         exchanges = columns.get("exchange") or [None] * count
@@ -89,15 +164,14 @@ class RowEncoder:
             key = self._routing_key if keys[at] is None else keys[at]
             props = encoded[at]
             if props is None:
-                values = tuple(_hashable(columns[name][at]) for name in named)
+                values = tuple(hashable(columns[name][at]) for name in named)
                 props = known.get(values)
                 if props is None:
                     props = known[values] = properties_of({name: columns[name][at] for name in named})
             if ids:
                 props = with_id(props, "/".join((self._scope, *self._id(ids, at))))
             frames = self._method(exchange, key) + self._content(props, body)
-            yield OutgoingMessage(self._row, exchange, key, body, frames)
-            self._row += 1
+            yield OutgoingMessage(first + at, exchange, key, body, frames)
 
     def _id(self, ids: Sequence[Sequence[Any]], at: int) -> Iterator[str]:
         for name, values in zip(self._id_columns, ids):
@@ -147,15 +221,6 @@ def _table(headers: Any) -> Table:
     if isinstance(headers, list):
         return table_from(dict(headers))
     return table_from({name: value for name, value in headers.items() if value is not None})
-
-
-def _hashable(value: Any) -> Any:
-    """A value of a column as the key of a dict."""
-    if isinstance(value, list):
-        return tuple(_hashable(each) for each in value)
-    if isinstance(value, dict):
-        return tuple((name, _hashable(each)) for name, each in value.items())
-    return value
 
 
 @lru_cache(maxsize=4096)

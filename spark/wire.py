@@ -6,10 +6,11 @@ closed it, it is opened again.
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..amqp import methods
@@ -17,14 +18,16 @@ from ..amqp.constants import FRAME_METHOD, PROTOCOL_HEADER
 from ..amqp.decoding import decode_method
 from ..amqp.errors import AmqpError
 from ..amqp.fields import FieldError, table_from, table_to_dict
-from ..amqp.frames import HEAD, heartbeat, method_frame
+from ..amqp.frames import heartbeat, method_frame
 from ..amqp.method import Method
+from .endpoints import Endpoint
 from .errors import not_warren
+from .frame_input import FrameInput
 from .options import ConnectionOptions
 
+log = logging.getLogger("warren.spark")
+
 CHANNEL = 1
-#: Bytes asked of the socket at once.
-RECEIVE_BYTES = 1 << 20
 #: Seconds that the broker may take to answer a method.
 ANSWER_SECONDS = 60.0
 #: Seconds after which the operating system probes a peer that sends nothing, and between two probes.
@@ -37,11 +40,17 @@ _CAPABILITIES = {
     "connection.blocked": True,
     "authentication_failure_close": True,
 }
-_DELIVER, _RETURN = b"\x00\x3c\x00\x3c", b"\x00\x3c\x00\x32"
+_DELIVER = b"\x00\x3c\x00\x3c"
+#: Most pairs of exchange and routing key whose deliveries are remembered.
+KNOWN = 4096
 
 
 class Away(Exception):
     """The broker cannot be reached, or the connection broke; trying again may help."""
+
+
+class Silent(Away):
+    """The broker has sent nothing, or taken nothing, for the timeout of the socket."""
 
 
 class Refused(Exception):
@@ -53,43 +62,74 @@ class Refused(Exception):
         self.text = text
 
 
-class ReceivedContent(NamedTuple):
-    """A delivered or returned message. `content` is its header frame and its body frames as they came."""
+class PublishedAs(NamedTuple):
+    """How a message that the broker sends was published, and whether it may have been delivered before."""
 
-    method: Method
-    content: bytes
+    exchange: str
+    routing_key: str
+    redelivered: bool
+
+
+class ReceivedContent(NamedTuple):
+    """A delivered message, or one that the broker returns. `content` is its header frame and its body frames as they
+    came, or an array with the bytes of the body for a consumer that wants bodies alone.
+    """
+
+    published: PublishedAs
+    content: Any
+    is_returned: bool = False
 
 
 class BrokerConnection:
     """One connection with one open channel. Raises Away, Refused, and SparkSourceError E4.
 
+    first       endpoints that are tried before those of the options
+    others      endpoints that are tried after those of the options
+
+    endpoint    the host and port that it has connected to, and
+    where       the same as a text
     features    names of what the broker announces beyond AMQP, in `warren_features`
     product     what the broker calls itself
     is_warren   whether the broker is warren
     """
 
-    def __init__(self, options: ConnectionOptions, name: str, heartbeat_seconds: int = 0, at: str = "") -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        name: str,
+        heartbeat_seconds: int = 0,
+        first: Sequence[Endpoint] = (),
+        others: Sequence[Endpoint] = (),
+    ) -> None:
         place = options.place()
         self.options = options
         self.is_blocked = False
-        self._rest = bytearray()
+        self._input = FrameInput(self._receive)
+        #: What `_delivered` has found, by the bytes behind the tags.
+        self._known: dict[bytes, PublishedAs] = {}
+        #: Whether the consumer wants the bodies of its deliveries alone.
+        self._wants_bodies = False
         self._heartbeat = heartbeat_seconds
-        endpoints = list(place.endpoints)
-        if at:
-            name_there, _, number = at.rpartition(":")
-            preferred = options.mapped(name_there, int(number))
-            endpoints = [preferred, *(each for each in endpoints if each != preferred)]
-        failed = []
-        for host, port in endpoints:
+        failed: dict[str, list[str]] = {}
+        for endpoint in dict.fromkeys((*first, *place.endpoints, *others)):
+            host, port = endpoint
             try:
                 self._connect(host, port, options, place.is_tls)
                 self.where = f"{host}:{port}"
                 self._log_in(place.user, place.password, place.vhost, name)
+                self.endpoint = endpoint
                 return
             except (OSError, Away) as error:
-                failed.append(f"{host}:{port} {_reason(error)}")
+                where = f"{host}:{port}"
+                failed.setdefault(_reason(error).removeprefix(f"{where} "), []).append(where)
                 self._drop()
-        raise Away(" and ".join(failed))
+            except Refused as refusal:
+                # Another broker may have the address that a node of the cluster has on another machine.
+                if endpoint in place.endpoints:
+                    raise
+                failed.setdefault(f"refused the login: {refusal}", []).append(f"{host}:{port}")
+                self._drop()
+        raise Away(", ".join(f"{' and '.join(places)} {reason}" for reason, places in failed.items()))
 
     def _connect(self, host: str, port: int, options: ConnectionOptions, is_tls: bool) -> None:
         self.socket: socket.socket = socket.create_connection((host, port), options.connect_timeout)
@@ -105,7 +145,7 @@ class BrokerConnection:
     def _drop(self) -> None:
         if hasattr(self, "socket"):
             self.socket.close()
-        self._rest = bytearray()
+        self._input = FrameInput(self._receive)
 
     def _log_in(self, user: str, password: str, vhost: str, name: str) -> None:
         self.socket.sendall(PROTOCOL_HEADER)
@@ -166,11 +206,14 @@ class BrokerConnection:
             return False
         return True
 
-    def consume(self, queue: str, arguments: Mapping[str, Any]) -> Iterator[ReceivedContent]:
+    def consume(
+        self, queue: str, arguments: Mapping[str, Any], wants_bodies: bool = False
+    ) -> Iterator[ReceivedContent]:
         """Consume without acknowledgements until the broker cancels the consumer.
 
         A reader of a range is cancelled when the range is read; another consumer goes on for ever.
         """
+        self._wants_bodies = wants_bodies
         table = table_from(arguments)
         self.send(methods.BasicConsume(queue=queue, no_ack=True, arguments=table))
         while True:
@@ -187,12 +230,17 @@ class BrokerConnection:
     def receive(self) -> Method | ReceivedContent:
         """Wait for the next method or delivery. Raises Refused when the broker closes channel or connection."""
         while True:
-            kind, channel, payload = self._frame()
+            kind, payload = self._input.frame()
             if kind != FRAME_METHOD:
                 continue  # a heartbeat
-            method = decode_method(bytes(payload))
-            if payload[:4] in (_DELIVER, _RETURN):
-                return ReceivedContent(method, self._content())
+            if payload.startswith(_DELIVER):
+                content = self._input.body() if self._wants_bodies else self._input.content()
+                return ReceivedContent(self._delivered(payload), content)
+            method = decode_method(payload)
+            if isinstance(method, methods.BasicReturn):
+                return ReceivedContent(
+                    PublishedAs(method.exchange, method.routing_key, False), self._input.content(), True
+                )
             if isinstance(method, methods.ChannelClose):
                 self.send(methods.ChannelCloseOk())
                 raise Refused(method.reply_code, method.reply_text)
@@ -201,52 +249,64 @@ class BrokerConnection:
                 raise _closed(method)
             if isinstance(method, (methods.ConnectionBlocked, methods.ConnectionUnblocked)):
                 self.is_blocked = isinstance(method, methods.ConnectionBlocked)
-                continue
             return method
 
-    def _frame(self) -> tuple[int, int, bytes]:
-        head = self._take(7)
-        kind, channel, size = HEAD.unpack(head)
-        return kind, channel, self._take(size + 1)[:-1]
+    def _delivered(self, payload: bytes) -> PublishedAs:
+        """What a basic.deliver says besides the tags. Deliveries with equal bytes behind the tags share one answer."""
+        rest = payload[13 + payload[4] :]
+        found = self._known.get(rest)
+        if found is None:
+            method = decode_method(payload)
+            assert isinstance(method, methods.BasicDeliver)
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            found = self._known[rest] = PublishedAs(method.exchange, method.routing_key, method.redelivered)
+        return found
 
-    def _content(self) -> bytes:
-        parts = [self._whole_frame()]
-        left = int.from_bytes(parts[0][11:19], "big")
-        while left > 0:
-            part = self._whole_frame()
-            parts.append(part)
-            left -= len(part) - 8
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _whole_frame(self) -> bytes:
+    def _receive(self, into: memoryview) -> int:
         while True:
-            self._fill(7)
-            size = int.from_bytes(self._rest[3:7], "big") + 8
-            frame = self._take(size)
-            if frame[0] != 8:
-                return frame
-
-    def _take(self, size: int) -> bytes:
-        self._fill(size)
-        taken = bytes(memoryview(self._rest)[:size])
-        del self._rest[:size]
-        return taken
-
-    def _fill(self, size: int) -> None:
-        while len(self._rest) < size:
             try:
-                data = self.socket.recv(max(RECEIVE_BYTES, size - len(self._rest)))
+                received = self.socket.recv_into(into)
             except TimeoutError as error:
-                raise Away(f"{self.where} has sent nothing for {self.socket.gettimeout():g} s") from error
+                if self.is_blocked:
+                    self.report_blocked()
+                    continue
+                raise Silent(f"{self.where} has sent nothing") from error
             except OSError as error:
                 raise Away(f"{self.where} {_reason(error)}") from error
-            if not data:
+            if not received:
                 raise Away(f"{self.where} closed the connection")
-            self._rest += data
+            return received
+
+    def report_blocked(self) -> None:
+        """Note that the broker takes no messages, so that the user knows what a task waits for."""
+        log.warning("%s takes no messages, because it is short of memory or disk; waiting", self.where)
+
+    def send_some(self, data: memoryview) -> memoryview:
+        """Wait until there is input or the socket takes output, and send what it takes; returns the rest of the data.
+
+        A broker that takes no messages stops reading, and says so in what it sends. Raises Away if it does neither for
+        the timeout of the socket.
+        """
+        if self.has_input():
+            wanted = 0.0
+        else:
+            wanted = self.socket.gettimeout() or 0.0
+        readable, writable, _ = select.select([self.socket], [self.socket], [], wanted)
+        if writable:
+            try:
+                return data[self.socket.send(data) :]
+            except OSError as error:
+                raise Away(f"{self.where} {_reason(error)}") from error
+        if not readable and wanted:
+            if not self.is_blocked:
+                raise Silent(f"{self.where} has taken nothing")
+            self.report_blocked()
+        return data
 
     def has_input(self, timeout: float = 0.0) -> bool:
         """Whether something has arrived, waiting for it at most so long."""
-        if self._rest:
+        if self._input:
             return True
         if isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
             return True

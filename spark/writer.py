@@ -16,12 +16,13 @@ from pyspark.sql.datasource import (
 
 from ..amqp import methods
 from ..amqp.frames import content_body
-from .errors import broker_away, not_deduplicated, not_routed, refused
+from .errors import not_deduplicated, not_routed, sink_away, sink_refused
 from .guard import Guard
 from .options import SinkOptions
-from .outgoing import OutgoingMessage, RowEncoder
+from .outgoing import OutgoingPart, RowEncoder
 from .reading.range_reading import task_name
-from .wire import Away, BrokerConnection, ReceivedContent, Refused
+from .unconfirmed import UnconfirmedRows
+from .wire import Away, BrokerConnection, ReceivedContent, Refused, Silent
 
 log = logging.getLogger("warren.spark")
 
@@ -66,10 +67,7 @@ class RowPublisher:
         self._interval = tasks / options.rate if options.rate else 0.0
         #: When the rate allows the next message; 0 before the first one.
         self._due = 0.0
-        #: Messages that are not confirmed, by their publish number.
-        self._unconfirmed: dict[int, OutgoingMessage] = {}
-        self._unconfirmed_bytes = 0
-        self._number = 0
+        self._unconfirmed = UnconfirmedRows()
         self._result = Written(0, 0, 0.0)
 
     def _connect(self) -> BrokerConnection:
@@ -82,9 +80,9 @@ class RowPublisher:
             connection.call(methods.ConfirmSelect(), methods.ConfirmSelectOk)
             return connection
         except Away as away:
-            raise broker_away(options.exchange, str(away), options.connect_timeout, None) from away
+            raise sink_away(options.destination, str(away)) from away
         except Refused as refusal:
-            raise refused(options.exchange, str(refusal)) from refusal
+            raise sink_refused(options.destination, str(refusal)) from refusal
 
     def publish(self, batches: Iterator[Any]) -> Written:
         """Publish all rows, wait until each is confirmed, and close the connection."""
@@ -99,37 +97,42 @@ class RowPublisher:
         """Publish rows, and wait until each is confirmed; returns what was written so far."""
         try:
             self._due = self._due or time.monotonic()
-            waiting: list[bytes] = []
-            size = 0
             for batch in batches:
-                for message in self._encoder.messages(batch):
+                for part in self._encoder.parts(batch):
                     if self._guard is not None:
-                        self._guard.admit(message.exchange, message.routing_key)
-                    self._number += 1
-                    self._unconfirmed[self._number] = message
-                    self._unconfirmed_bytes += len(message.body)
-                    self._result.rows += 1
-                    self._result.body_bytes += len(message.body)
-                    waiting.append(message.frames)
-                    size += len(message.frames)
-                    is_full = self._is_full()
-                    if size >= SEND_BYTES or is_full or self._interval:
-                        self._connection.send_bytes(b"".join(waiting))
-                        waiting, size = [], 0
-                        self._take_confirms(wait=is_full)
-                    if self._interval:
-                        self._pace()
-            if waiting:
-                self._connection.send_bytes(b"".join(waiting))
+                        for (exchange, key), rows in part.joined.destinations.items():
+                            self._guard.admit(exchange, key, rows)
+                    self._send_part(part)
             while self._unconfirmed:
                 self._wait()
             if self._guard is not None:
                 self._result.window = self._guard.smallest
             return self._result
         except Away as away:
-            raise broker_away(self._options.exchange, str(away), self._options.confirm_timeout, None) from away
+            seconds = f" for {self._options.confirm_timeout:g} s" if isinstance(away, Silent) else ""
+            raise sink_away(self._options.destination, f"{away}{seconds}") from away
         except Refused as refusal:
-            raise refused(self._options.exchange, str(refusal)) from refusal
+            raise sink_refused(self._options.destination, str(refusal)) from refusal
+
+    def _send_part(self, part: OutgoingPart) -> None:
+        """Send the rows of a part, as the window and the rate allow it."""
+        unconfirmed, options = self._unconfirmed, self._options
+        unconfirmed.add(part)
+        at = 0
+        while at < len(part):
+            most = 1 if self._interval else options.confirm_window - unconfirmed.rows
+            stop = min(at + most, part.stop_for(at, WINDOW_BYTES - unconfirmed.body_bytes, SEND_BYTES))
+            self._result.rows += stop - at
+            self._result.body_bytes += unconfirmed.sent(stop - at)
+            left = part.frames(at, stop)
+            while left:
+                left = self._connection.send_some(left)
+                if left:
+                    self._take_confirms(wait=False)
+            at = stop
+            self._take_confirms(wait=self._is_full())
+            if self._interval:
+                self._pace()
 
     def abort(self) -> None:
         """Close the socket at once."""
@@ -143,7 +146,7 @@ class RowPublisher:
                 self._take_confirms(wait=False)
 
     def _is_full(self) -> bool:
-        return len(self._unconfirmed) >= self._options.confirm_window or self._unconfirmed_bytes >= WINDOW_BYTES
+        return self._unconfirmed.rows >= self._options.confirm_window or self._unconfirmed.body_bytes >= WINDOW_BYTES
 
     def _take_confirms(self, wait: bool) -> None:
         while self._unconfirmed and (self._connection.has_input() or wait and self._is_full()):
@@ -154,29 +157,19 @@ class RowPublisher:
         found = self._connection.receive()
         self._result.waited += time.monotonic() - began
         if isinstance(found, methods.BasicAck):
-            self._confirm(found.delivery_tag, found.multiple)
+            self._unconfirmed.confirm(found.delivery_tag, found.multiple)
         elif isinstance(found, methods.BasicNack):
-            message = self._unconfirmed[found.delivery_tag if not found.multiple else next(iter(self._unconfirmed))]
+            message = self._unconfirmed.first() if found.multiple else self._unconfirmed.message(found.delivery_tag)
             raise not_routed(
                 self.where, message.row, message.exchange, message.routing_key, "was refused", message.body
             )
-        elif isinstance(found, ReceivedContent) and isinstance(found.method, methods.BasicReturn):
+        elif isinstance(found, ReceivedContent):
             self._returned(found)
 
-    def _confirm(self, number: int, is_multiple: bool) -> None:
-        if not is_multiple:
-            self._unconfirmed_bytes -= len(self._unconfirmed.pop(number).body)
-            return
-        for each in list(self._unconfirmed):
-            if each > number:
-                break
-            self._unconfirmed_bytes -= len(self._unconfirmed.pop(each).body)
-
     def _returned(self, found: ReceivedContent) -> None:
-        method, body = found.method, content_body(found.content)
-        assert isinstance(method, methods.BasicReturn)
-        row = next((each.row for each in self._unconfirmed.values() if each.body == body), -1)
-        raise not_routed(self.where, row, method.exchange, method.routing_key, "reaches no queue", body)
+        exchange, key, _ = found.published
+        body = content_body(found.content)
+        raise not_routed(self.where, self._unconfirmed.row_with(body), exchange, key, "reaches no queue", body)
 
 
 class _Sink:

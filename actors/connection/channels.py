@@ -28,6 +28,7 @@ from ..channel import Channel
 from ..context.node_context import NodeContext
 from ..context.starting import ToNewChannel, to_new_channel
 from ..contracts.channel import ChannelConfig, ToChannel, to_channel
+from ..contracts.connection import SocketAddress
 from ..events import client_events
 from .handshake import Negotiated
 
@@ -61,10 +62,12 @@ class ChannelTable:
         "_negotiated",
         "_on_number_freed",
         "_process",
+        "_reached",
         "_reader",
         "_serial",
         "_stray_close_ok",
         "_with_events",
+        "_with_tls",
         "by_id",
         "by_number",
     )
@@ -75,6 +78,8 @@ class ChannelTable:
         context: NodeContext,
         connection_id: str,
         connection_name: str,
+        reached: SocketAddress,
+        with_tls: bool,
         negotiated: Negotiated,
         reader: FrameReader,
         credit: CreditFlow,
@@ -84,6 +89,8 @@ class ChannelTable:
         self._context = context
         self._connection_id = connection_id
         self._connection_name = connection_name
+        self._reached = reached
+        self._with_tls = with_tls
         self._negotiated = negotiated
         self._reader = reader
         self._credit = credit
@@ -182,6 +189,8 @@ class ChannelTable:
             negotiated.frame_max,
             negotiated.has_capability("consumer_cancel_notify"),
             self._access,
+            reached=self._reached,
+            with_tls=self._with_tls,
         )
         self._process.send(address, to_new_channel.start(self._context, config))
         # After `start`: on Thespian's own bases a monitor is a message, which the channel cannot handle before `start`.

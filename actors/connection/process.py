@@ -219,6 +219,8 @@ class Connection(Process):
             context,
             self.connection_id,
             self.name,
+            local,
+            tls_context is not None,
             self.negotiated,
             self.reader,
             self.credit,

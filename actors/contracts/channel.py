@@ -36,6 +36,10 @@ class ChannelConfig(NamedTuple):
     access: Access
     #: Whether statistics show the channel. They show none of those that the program or an operator uses.
     is_listed: bool = True
+    #: The address of this node to which the client has connected; None for the program that embeds the broker.
+    reached: tuple[str, int] | None = None
+    #: Whether the client has connected with TLS.
+    with_tls: bool = False
 
 
 class FetchedMessage(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from ...runtime.contract import Contract, message
 from ...runtime.errors import ProcessError
@@ -48,6 +48,14 @@ class Listening(TypedDict):
     host: str
     port: int
     tls: bool
+
+
+class ClientAddress(NamedTuple):
+    """An address at which clients reach a node. `host` is a name or an address, an IPv6 one without brackets."""
+
+    host: str
+    port: int
+    is_tls: bool
 
 
 class NodeStatus(TypedDict):
@@ -173,6 +181,12 @@ class ToNode(Contract):
     @message
     def connections(self) -> list[Address[ToConnection]]:
         """From operations: the connections of all listeners."""
+
+    @message
+    def client_addresses(self) -> list[ClientAddress]:
+        """From channels of other nodes, for the catalogue: where clients reach this node; empty while its listeners are
+        closed.
+        """
 
     @message
     def trace(self, vhost: str, on: bool) -> None:

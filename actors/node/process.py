@@ -94,6 +94,7 @@ from ..contracts.membership import StoppedWaiting, to_membership
 from ..contracts.metadata import to_metadata
 from ..contracts.node import (
     AppState,
+    ClientAddress,
     Hold,
     Listening,
     NodeError,
@@ -391,6 +392,15 @@ class NodeSupervisor(Process):
 
     async def on_connections(self, sender: Sender) -> list[Address[ToConnection]]:
         return await self.gate.connections()
+
+    def on_client_addresses(self, sender: Sender) -> list[ClientAddress]:
+        # A listener on all addresses is reached at the host by which other nodes reach this one.
+        own = self.settings.cluster_address or self.context.node_name.partition("@")[2]
+        listening = [] if self.gate.holds else self.listening
+        return [
+            ClientAddress(own if each["host"] in ("0.0.0.0", "::") else each["host"], each["port"], each["tls"])
+            for each in listening
+        ]
 
     async def on_close_connections(self, sender: Sender, reason: str) -> int:
         connections = await self.gate.connections()

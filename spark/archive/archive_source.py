@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 
+from ..endpoints import Endpoint
 from ..options import StreamOptions, option
 from ..reading.batch_reader import RangePartition
 from ..reading.offsets import QueueRange, QueueState, plan, ranges
@@ -70,8 +71,8 @@ class ArchivePartition(RangePartition):
     trigger's time.
     """
 
-    def __init__(self, piece: QueueRange, endpoint: str, covers: range, at: int) -> None:
-        super().__init__(piece, endpoint)
+    def __init__(self, piece: QueueRange, endpoints: Sequence[Endpoint], covers: range, at: int) -> None:
+        super().__init__(piece, endpoints)
         self.covers = covers
         self.at = at
 
@@ -99,20 +100,20 @@ class ArchiveReader(StreamReader):
             # The numbers between two pieces are a gap, which the later piece covers. A gap at the end belongs to the
             # last piece.
             stop = spans[piece.queue].stop if last[piece.queue] == piece else piece.next
-            endpoint = (self._states.get(piece.queue, nowhere).endpoints or ("",))[0]
-            found.append(ArchivePartition(piece, endpoint, range(at[piece.queue], stop), end["at"]))
+            endpoints = self._states.get(piece.queue, nowhere).endpoints
+            found.append(ArchivePartition(piece, endpoints, range(at[piece.queue], stop), end["at"]))
             at[piece.queue] = stop
         for name, span in spans.items():
             if span and name not in last:
                 place = end["queues"][name]
                 piece = QueueRange(name, span.stop, span.stop, place["id"], place["life"])
-                found.append(ArchivePartition(piece, "", span, end["at"]))
+                found.append(ArchivePartition(piece, (), span, end["at"]))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, ArchivePartition)
         piece, options = partition.piece, self._options
-        reader = RangeReading(options, piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoint)
+        reader = RangeReading(options, piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoints)
         gaps = len(partition.covers) - (piece.next - piece.first)
         writer = FileWriter(self._target, piece.queue, piece.id, partition.covers, gaps, partition.at, self._compress)
         files = list(writer.write(_dated(reader.batches(), partition.at)))

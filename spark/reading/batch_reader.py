@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from ..endpoints import Endpoint
 from ..errors import broker_away, no_such_queue, refused
 from ..options import BatchOptions
 from ..rows.columns import RowPlan
@@ -37,10 +38,11 @@ PLANNER = "spark/reading/planner"
 class RangePartition(InputPartition):
     """One task's part of a queue. It has neither options nor password: those travel with the reader."""
 
-    def __init__(self, piece: QueueRange, endpoint: str) -> None:
+    def __init__(self, piece: QueueRange, endpoints: Sequence[Endpoint] = ()) -> None:
         super().__init__(tuple(piece))
         self.piece = piece
-        self.endpoint = endpoint
+        #: See `QueueState.endpoints`.
+        self.endpoints = tuple(endpoints)
 
 
 class BatchReader(DataSourceReader):
@@ -69,7 +71,7 @@ class BatchReader(DataSourceReader):
             for span in without_gaps(first, stop, state.gaps, state.life):
                 pieces.append(QueueRange(state.name, span.start, span.stop, state.id, state.life))
         return [
-            RangePartition(piece, (found[piece.queue].endpoints or ("",))[0])
+            RangePartition(piece, found[piece.queue].endpoints)
             for piece in cut_pieces(pieces, options.max_messages_per_partition, options.min_partitions)
         ]
 
@@ -89,7 +91,7 @@ class BatchReader(DataSourceReader):
         assert isinstance(partition, RangePartition)
         options = self._options
         reader = RangeReading(
-            options, partition.piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoint
+            options, partition.piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoints
         )
         return reader.batches()
 

@@ -11,6 +11,7 @@ from ...amqp.fields import table_from
 from ...amqp.frames import content_body, content_properties
 from ...amqp.properties import decode_properties
 from ...store.messages.lives import Gap
+from ..endpoints import Endpoint, endpoint_of
 from ..errors import refused, wrong_options
 from ..options import QueueOptions
 from ..wire import Away, BrokerConnection, Refused
@@ -59,7 +60,7 @@ def _from_catalogue(
             raise refused(row["name"], f"it cannot be read by number: {row['reason']}")
         else:
             unreadable[row["name"]] = row["reason"]
-    found = {row["name"]: _state(row) for row in readable}
+    found = {row["name"]: _state(connection, row) for row in readable}
     require_running(connection, found, names)
     return found
 
@@ -92,7 +93,7 @@ def covers(found: Mapping[str, QueueState], name: str) -> bool:
     return name in found or any(state.shard_of == name for state in found.values())
 
 
-def _state(row: dict[str, Any]) -> QueueState:
+def _state(connection: BrokerConnection, row: dict[str, Any]) -> QueueState:
     return QueueState(
         row["name"],
         row["first"],
@@ -102,11 +103,23 @@ def _state(row: dict[str, Any]) -> QueueState:
         tuple(Gap(*gap) for gap in row["gaps"]),
         row.get("messages") or 0,
         row.get("message_bytes") or 0,
-        tuple(row.get("endpoints") or ()),
+        _endpoints(connection, row),
         row.get("arguments") or {},
         row.get("consumers") or 0,
         row.get("shard_of"),
     )
+
+
+def _endpoints(connection: BrokerConnection, row: dict[str, Any]) -> tuple[Endpoint, ...]:
+    """The endpoints of a row of the catalogue as this machine reaches them.
+
+    The broker does not know by which address the client has reached it, if that was mapped on the way. So the endpoint
+    of the connection stands for the node of the connection.
+    """
+    endpoints = [connection.options.mapped(*endpoint_of(each)) for each in row.get("endpoints") or ()]
+    if row.get("here"):
+        endpoints[:1] = [connection.endpoint]
+    return tuple(endpoints)
 
 
 def _one(connection: BrokerConnection, name: str) -> QueueState | None:

@@ -8,7 +8,8 @@ An offset is JSON:
 the trigger that made the offset, so two offsets always give the same partitions, even if a restart has changed the
 options. The end offset of a query's first micro-batch also has `from`, in the same form as `queues`: the numbers at
 which the query began. Spark asks a new query for its first offset, asks again after a crash, and logs neither answer;
-without `from` a beginning such as `latest` would move.
+without `from` a beginning such as `latest` would move. `gaps` and `begin` of a queue describe the micro-batch that ends
+there. Keys that this version does not know are passed on from one offset to the next.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...store.messages.lives import Gap
+from ..endpoints import Endpoint
 
 #: The version of offsets that this warren writes, and the only one that it reads.
 VERSION = 1
@@ -36,7 +38,8 @@ class QueueState:
     first       the lowest number of a message in the queue
     next        the number that the next message gets
     shard_of    the sharded queue to which this shard belongs
-    endpoints   the addresses of the queue's master, `host:port`; empty if it is the node of the connection
+    endpoints   where nodes with all messages of the queue are reached, the node of its master first; empty if the
+                broker does not send it
     """
 
     name: str
@@ -47,7 +50,7 @@ class QueueState:
     gaps: tuple[Gap, ...] = ()
     messages: int = 0
     message_bytes: int = 0
-    endpoints: tuple[str, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
     consumers: int = 0
     shard_of: str | None = None
@@ -56,6 +59,16 @@ class QueueState:
     def mean_bytes(self) -> float:
         """The average size of a body, 0 if it is not known."""
         return self.message_bytes / self.messages if self.messages else 0.0
+
+
+#: The keys of an offset, and those of a queue in it that describe only the micro-batch that the offset ends.
+_KEYS = {"v", "at", "cut", "queues", "from", "initial"}
+OF_MICRO_BATCH = {"gaps", "begin"}
+
+
+def unknown_keys(offset: Mapping[str, Any]) -> dict[str, Any]:
+    """What an offset has besides the keys of this version."""
+    return {key: value for key, value in offset.items() if key not in _KEYS}
 
 
 class QueueRange(NamedTuple):

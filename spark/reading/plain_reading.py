@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator
 
 from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError
 from ...amqp.frames import content_properties, with_properties
-from ...amqp.methods import BasicDeliver
 from ...amqp.properties import decode_properties, encode_properties
 from ..rows.messages import Messages, RunDescription, from_contents
-from ..wire import BrokerConnection, ReceivedContent
+from ..wire import BrokerConnection, PublishedAs
 from .catalogue import bounds_in
 
 #: After this many messages or bytes a `Messages` is complete.
@@ -28,36 +28,33 @@ def read_plain(connection: BrokerConnection, queue: str, first: int, stop: int) 
     strip = NumberRemover()
     numbers: list[int] = []
     contents: list[bytes] = []
-    runs: list[RunDescription] = []
+    published: list[PublishedAs] = []
     size, at = 0, first
-    is_first = True
     wanted = {"x-warren-read-from": first, "x-warren-read-to": stop - 1, "x-warren-bounds": True}
-    for method, content in _deliveries(connection, queue, wanted):
-        if is_first:
-            is_first = False
-            lowest, after = bounds_in(content)
-            if after < stop:
-                raise WentBack(after)
-            continue
+    deliveries = connection.consume(queue, wanted)
+    for delivery in itertools.islice(deliveries, 1):
+        _, after = bounds_in(delivery.content)
+        if after < stop:
+            raise WentBack(after)
+    for each, content, _ in deliveries:
         number, original = strip(content)
         numbers.append(number)
         contents.append(original)
+        published.append(each)
         size += len(original)
-        last = runs[-1] if runs else None
-        if (
-            last is not None
-            and last.routing_keys[0] == method.routing_key
-            and last.exchange == method.exchange
-            and last.redelivered == method.redelivered
-        ):
-            runs[-1] = last._replace(size=last.size + 1)
-        else:
-            runs.append(RunDescription(1, method.exchange, (method.routing_key,), method.redelivered))
         if len(numbers) >= GROUP_MESSAGES or size >= GROUP_BYTES:
-            yield from_contents(at, number + 1, numbers, contents, runs)
-            at, numbers, contents, runs, size = number + 1, [], [], [], 0
+            yield from_contents(at, number + 1, numbers, contents, _runs(published))
+            at, numbers, contents, published, size = number + 1, [], [], [], 0
     if numbers:
-        yield from_contents(at, numbers[-1] + 1, numbers, contents, runs)
+        yield from_contents(at, numbers[-1] + 1, numbers, contents, _runs(published))
+
+
+def _runs(published: list[PublishedAs]) -> list[RunDescription]:
+    """The runs of messages that were published so."""
+    return [
+        RunDescription(len(list(run)), each.exchange, (each.routing_key,), each.redelivered)
+        for each, run in itertools.groupby(published)
+    ]
 
 
 class WentBack(Exception):
@@ -66,14 +63,6 @@ class WentBack(Exception):
     def __init__(self, next: int) -> None:
         super().__init__(next)
         self.next = next
-
-
-def _deliveries(
-    connection: BrokerConnection, queue: str, arguments: Mapping[str, object]
-) -> Iterator[tuple[BasicDeliver, bytes]]:
-    for delivery in connection.consume(queue, arguments):
-        assert isinstance(delivery, ReceivedContent) and isinstance(delivery.method, BasicDeliver)
-        yield delivery.method, delivery.content
 
 
 class NumberRemover:

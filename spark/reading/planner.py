@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ...amqp import methods
+from ..endpoints import Endpoint
 from ..errors import already_deleting, broker_away, refused
 from ..options import StreamOptions
 from ..wire import Away, BrokerConnection, Refused
@@ -46,6 +47,8 @@ class Planner:
         self._beating: threading.Thread | None = None
         #: The queues whose lease this connection holds, by the name of the exclusive queue.
         self._leases: set[str] = set()
+        #: Where the nodes of the queues were reached when the broker was asked last.
+        self._endpoints: tuple[Endpoint, ...] = ()
         #: Whether the queue of the subscription was declared and bound: a query does it when it begins or goes on.
         self._is_subscribed = False
 
@@ -69,6 +72,7 @@ class Planner:
             return found
 
         found = self._trying(ask)
+        self._endpoints = tuple({each: None for state in found.values() for each in state.endpoints})
         if options.delete_on_commit != "false":
             self._trying(lambda connection: self._hold(connection, found.values()))
         return found
@@ -148,7 +152,7 @@ class Planner:
 
     def _connected(self) -> BrokerConnection:
         if self._connection is None:
-            connection = BrokerConnection(self._options, "spark/reading/planner", HEARTBEAT)
+            connection = BrokerConnection(self._options, "spark/reading/planner", HEARTBEAT, others=self._endpoints)
             try:
                 connection.require_warren()
             except BaseException:

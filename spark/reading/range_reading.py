@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...amqp.errors import AmqpError
-from ...amqp.frames import content_body
+from ..endpoints import Endpoint
 from ..errors import broker_away, data_loss, queue_gone, refused, wrong_block
 from ..options import QueueOptions
 from ..rows.blocks import BadBlock, decode_block
@@ -43,7 +43,8 @@ class RangeReading:
     rows: RowPlan
     is_strict: bool
     name: str
-    endpoint: str = ""
+    #: See `QueueState.endpoints`.
+    endpoints: Sequence[Endpoint] = ()
 
     def batches(self) -> Iterator[Any]:
         """Record batches of all messages of the piece, in the order of their numbers."""
@@ -72,8 +73,10 @@ class RangeReading:
         """Pass on the parts, and raise unless they adjoin and, with `is_strict`, have every number."""
         due = self.piece.first
         for part in parts:
-            if part.first != due or part.next > self.piece.next:
-                raise self._bad(f"a block covers {part.first:,} to {part.next - 1:,} where {due:,} was due")
+            if part.first != due:
+                raise self._bad(f"a block begins at {part.first:,} where {due:,} was due")
+            if part.next > self.piece.next:
+                raise self._bad(f"a block ends at {part.next:,}")
             due = part.next
             if self.is_strict and len(part) < part.next - part.first:
                 here = np.zeros(part.next - part.first, bool)
@@ -102,7 +105,8 @@ class RangeReading:
     # -- connections ---
 
     def _connect(self) -> BrokerConnection:
-        return BrokerConnection(self.options, self.name, at=self.endpoint)
+        # Any node has the queue, but from another one than the master's its messages travel twice.
+        return BrokerConnection(self.options, self.name, first=self.endpoints[:1], others=self.endpoints[1:])
 
     def _parts(self) -> Iterator[Messages]:
         at = self.piece.first
@@ -122,7 +126,8 @@ class RangeReading:
             except Away as away:
                 waited = time.monotonic() - since
                 if waited > self.options.reconnect_timeout:
-                    raise broker_away(self.piece.queue, str(away), self.options.reconnect_timeout, at) from away
+                    read_to = at - 1 if at > self.piece.first else None
+                    raise broker_away(self.piece.queue, str(away), self.options.reconnect_timeout, read_to) from away
                 log.info("queue '%s': %s; trying again", self.piece.queue, away)
                 time.sleep(pause)
                 pause = min(2 * pause, PAUSES[1])
@@ -179,9 +184,9 @@ class RangeReading:
         if self.piece.id and "queue-id" in connection.features:
             arguments["x-warren-queue-id"] = self.piece.id
         try:
-            for delivery in connection.consume(self.piece.queue, arguments):
+            for delivery in connection.consume(self.piece.queue, arguments, wants_bodies=True):
                 try:
-                    yield decode_block(content_body(delivery.content), headers_only)
+                    yield decode_block(delivery.content, headers_only)
                 except BadBlock as bad:
                     raise self._bad(str(bad)) from None
         except Refused as refusal:

@@ -8,7 +8,6 @@ queue in another way, the query finds its number missing and reports a loss.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from ..rows.columns import RowPlan
 from .batch_reader import RangePartition
 from .catalogue import covers
 from .offsets import (
+    OF_MICRO_BATCH,
     VERSION,
     Loss,
     QueueState,
@@ -39,6 +39,7 @@ from .offsets import (
     place_of,
     plan,
     share,
+    unknown_keys,
 )
 from .planner import Planner
 from .range_reading import RangeReading, task_name
@@ -112,15 +113,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         places = {}
         for name, place in start["queues"].items():
             # A queue that is gone stays in the offset as it is.
-            places[name] = {key: place[key] for key in ("id", "life", "next")}
+            places[name] = {key: value for key, value in place.items() if key not in OF_MICRO_BATCH}
         for name, end in ends.items():
             before = start["queues"].get(name)
             if end == begins[name] and before is not None and before["id"] == states[name].id:
                 continue
-            places[name] = place_of(states[name], end, begins[name])
+            places[name] = {**places.get(name, {}), **place_of(states[name], end, begins[name])}
             if before is None or before["id"] != states[name].id or before["next"] > begins[name]:
                 places[name]["begin"] = begins[name]
-        offset = self._offset(places)
+        offset = unknown_keys(start) | self._offset(places)
         return offset | {"from": start["queues"]} if start.get("initial") else offset
 
     def _begins(self, start: Mapping[str, Any], states: Mapping[str, QueueState]) -> dict[str, int]:
@@ -216,15 +217,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A query that begins by running a micro-batch again has asked nothing yet.
             self._ask()
         nowhere = QueueState("", 0, 0)
-        return [
-            RangePartition(piece, (self._states.get(piece.queue, nowhere).endpoints or ("",))[0]) for piece in pieces
-        ]
+        return [RangePartition(piece, self._states.get(piece.queue, nowhere).endpoints) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
         options = self._options
         reader = RangeReading(
-            options, partition.piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoint
+            options, partition.piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoints
         )
         return reader.batches()
 
@@ -263,4 +262,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             numbers = {}
             if isinstance(places, dict):
                 numbers = {name: place.get("next") for name, place in places.items() if isinstance(place, dict)}
-            raise other_offset_version(offset.get("v"), __version__, VERSION, json.dumps(numbers))
+            raise other_offset_version(offset.get("v"), __version__, VERSION, numbers)

@@ -72,6 +72,13 @@ def kill_driver(code, url, folder, reached):
         assert reached() or (code_of_end > 0 and SLOW_START in output[0]), output[0]
 
 
+def publish_rows(url, queue, numbers):
+    """Publish a message for each number, and wait for the confirms."""
+    options = SinkOptions.parse({"url": url, "routingKey": queue})
+    batch = pyarrow.RecordBatch.from_pydict({"body": pyarrow.array([b"%d" % number for number in numbers])})
+    RowPublisher(options, 0, 1, "test").publish(iter([batch]))
+
+
 class Killable:
     """A broker in a child process, which can be killed with SIGKILL and started again on the same port."""
 
@@ -102,9 +109,7 @@ class Killable:
         connection = BrokerConnection(SinkOptions.parse({"url": self.url}), "test")
         connection.call(methods.QueueDeclare(queue="orders", durable=True), methods.QueueDeclareOk)
         connection.close()
-        options = SinkOptions.parse({"url": self.url, "routingKey": "orders"})
-        batch = pyarrow.RecordBatch.from_pydict({"body": pyarrow.array([b"%d" % number for number in numbers])})
-        RowPublisher(options, 0, 1, "test").publish(iter([batch]))
+        publish_rows(self.url, "orders", numbers)
 
     def declare(self, queue, arguments):
         connection = BrokerConnection(SinkOptions.parse({"url": self.url}), "test")

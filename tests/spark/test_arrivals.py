@@ -112,7 +112,9 @@ def test_a_search_reads_few_messages(broker, queue, row_plan, monkeypatch):
     broker.wait_idle()
     opened = []
     consume = BrokerConnection.consume
-    monkeypatch.setattr(BrokerConnection, "consume", lambda self, *given: opened.append(given) or consume(self, *given))
+    monkeypatch.setattr(
+        BrokerConnection, "consume", lambda self, *given, **more: opened.append(given) or consume(self, *given, **more)
+    )
     last = rows(batch_reader(broker, row_plan, queue, startingOffsets=json.dumps({queue: -1})))[0]
     opened.clear()
     reader = batch_reader(broker, row_plan, queue, startingTimestamp=str(micros(last["arrived"]) // 1000))

@@ -236,8 +236,8 @@ def test_a_broker_that_stays_away_is_named_with_how_far_the_task_came(row_plan, 
         list(RangeReading(found, QueueRange("orders", 7, 9, "", 0), row_plan(found), True, "test").batches())
     assert caught.value.code == "E5"
     assert str(caught.value) == (
-        "queue 'orders': 127.0.0.1:1 refused connections and 127.0.0.1:2 refused connections for 0.1 s. "
-        "Read to number 7; start the query again when the broker is back"
+        "queue 'orders': 127.0.0.1:1 and 127.0.0.1:2 refused connections for 0.1 s. "
+        "Start the query again when the broker is back"
     )
 
 
@@ -253,7 +253,7 @@ def test_a_broker_that_passes_over_a_number_is_at_fault(broker, queue, row_plan,
     monkeypatch.setattr(RangeReading, "_read", lambda self, connection, at: read(self, connection, at + 1))
     with pytest.raises(SparkSourceError) as caught:
         rows(row_plan, options(broker, queue, readMode=mode))
-    assert caught.value.code == "E10" and f"queue '{queue}', [0, 5): a block covers 1 to" in str(caught.value)
+    assert caught.value.code == "E10" and f"queue '{queue}', [0, 5): a block begins at 1" in str(caught.value)
     assert "where 0 was due. This is a fault of warren; nothing was committed" in str(caught.value)
 
 

@@ -1,17 +1,24 @@
 """The sink without Spark: how rows become frames, what confirms do, and what happens to rows that reach no queue."""
 
+import logging
 import re
+from collections import Counter
 from datetime import UTC, datetime
+from itertools import accumulate
 
 import hypothesis.strategies as st
 import pamqp.frame
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from warren.amqp.fields import table_from
+from warren.amqp.properties import Properties, encode_properties
 from warren.spark.errors import SparkSourceError
 from warren.spark.options import SinkOptions
 from warren.spark.outgoing import RowEncoder, check_columns, with_id
+from warren.spark.unconfirmed import UnconfirmedRows
 from warren.spark.writer import RowPublisher
 
 TYPES = {
@@ -26,6 +33,7 @@ TYPES = {
     "content_type": pa.string(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "headers": pa.map_(pa.string(), pa.string()),
+    "properties": pa.binary(),
 }
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20)
 ROWS = st.fixed_dictionaries(
@@ -72,6 +80,132 @@ def test_another_library_reads_what_the_sink_writes(rows, frame_max):
         for name in ("priority", "message_id", "content_type", "timestamp"):
             assert getattr(found, name) == row.get(name), name
         assert found.headers == row.get("headers")
+
+
+MORE = ROWS.map(lambda row: row | {"seq": len(row["body"]), "queue_id": "9f"})
+WITH_PROPERTIES = st.fixed_dictionaries(
+    {"body": st.binary(min_size=1, max_size=90), "seq": st.integers(0, 1 << 62)},
+    optional={
+        "routing_key": TEXT,
+        "properties": st.builds(
+            lambda **values: encode_properties(Properties(**values)),
+            content_type=st.none() | TEXT,
+            delivery_mode=st.none() | st.integers(1, 2),
+            headers=st.none() | st.just(table_from({"n": 1})),
+            message_id=st.none() | st.just("own"),
+            app_id=st.none() | TEXT,
+        ),
+    },
+)
+
+
+@given(
+    st.lists(MORE, max_size=8) | st.lists(MORE.filter(lambda row: row["body"]), max_size=8) | st.lists(WITH_PROPERTIES),
+    st.sampled_from([(), ("queue_id", "seq"), ("message_id",), ("timestamp",)]),
+    st.sampled_from([4096, 64]),
+)
+def test_the_frames_of_many_rows_are_those_of_each_row(rows, id_columns, frame_max):
+    """Whether the frames of a batch are made together or one row after the other, they have the same bytes (SP-85)."""
+    encoder = RowEncoder("x", "k", True, frame_max, id_columns, "job")
+    batch = batch_of(rows)
+    try:
+        each = list(encoder.messages(batch))
+    except SparkSourceError as error:
+        with pytest.raises(SparkSourceError, match=re.escape(str(error))):
+            list(encoder.parts(batch))
+        return
+    parts = list(encoder.parts(batch))
+    assert sum(map(len, parts)) == len(rows)
+    found = [bytes(part.frames(place, place + 1)) for part in parts for place in range(len(part))]
+    assert found == [message.frames for message in each]
+    assert [int(size) for part in parts for size in part.joined.sizes] == [len(row["body"]) for row in rows]
+    counted = sum((Counter(part.joined.destinations) for part in parts), Counter())
+    assert counted == Counter((message.exchange, message.routing_key) for message in each)
+
+
+@pytest.mark.parametrize(
+    ("columns", "id_columns"),
+    [
+        ({}, ()),
+        ({"routing_key": ["a", None, "b"], "persistent": [True, False, None]}, ()),
+        ({"message_id": ["a", "b", "c"], "timestamp": [None, datetime(2026, 1, 1, tzinfo=UTC), None]}, ()),
+        ({"headers": [{"a": "b"}, None, {}], "priority": [1, 2, None]}, ()),
+        ({"queue_id": ["9f"] * 3, "seq": [7, 8, 9]}, ("queue_id", "seq")),
+        ({"properties": [b"\x80\x00\x01a"] * 3, "seq": [7, 8, 9]}, ("seq",)),
+    ],
+)
+def test_nothing_is_done_for_each_usual_row(columns, id_columns):
+    """The frames of rows that each fit into one body frame are made together, whatever columns they have (SP-85)."""
+    encoder = RowEncoder("x", "k", True, 4096, id_columns, "job")
+    encoder.messages = None
+    rows = [{"body": b"body", **{name: values[at] for name, values in columns.items()}} for at in range(3)]
+    (part,) = encoder.parts(batch_of(rows))
+    assert len(part) == 3
+
+
+def test_parts_of_a_batch_stay_small():
+    """A task holds the frames of about a megabyte of rows at a time, however large the batches are."""
+    encoder = RowEncoder("", "q", True, 131_072)
+    sizes = [50_000] * 100 + [10] * 10_000
+    parts = list(encoder.parts(pa.RecordBatch.from_pydict({"body": pa.array([bytes(size) for size in sizes])})))
+    assert [size for part in parts for size in part.joined.sizes] == sizes
+    assert max(part.joined.data.nbytes for part in parts) < 2 << 20
+    assert [part.first for part in parts] == [0, *accumulate(map(len, parts))][:-1]
+
+
+class Confirmations(RuleBasedStateMachine):
+    """Rows are sent and confirmed in any order, and the counts are those of a plain set of publish numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = RowEncoder("", "q", True, 4096)
+        self.rows = UnconfirmedRows()
+        self.bodies, self.left, self.part, self.at = [], set(), None, 0
+
+    @precondition(lambda self: self.part is None)
+    @rule(bodies=st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=6))
+    def add(self, bodies):
+        (self.part,) = self.encoder.parts(pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())}))
+        self.rows.add(self.part)
+        self.bodies += bodies
+        self.at = 0
+
+    @precondition(lambda self: self.part is not None)
+    @rule(data=st.data())
+    def send(self, data):
+        count = data.draw(st.integers(1, len(self.part) - self.at))
+        sent = len(self.bodies) - len(self.part) + self.at
+        assert self.rows.sent(count) == sum(map(len, self.bodies[sent : sent + count]))
+        self.left |= set(range(sent + 1, sent + count + 1))
+        self.at += count
+        if self.at == len(self.part):
+            self.part = None
+
+    @precondition(lambda self: self.left)
+    @rule(data=st.data(), is_multiple=st.booleans())
+    def confirm(self, data, is_multiple):
+        number = data.draw(st.sampled_from(sorted(self.left)))
+        self.rows.confirm(number, is_multiple)
+        self.left -= {each for each in self.left if each == number or is_multiple and each < number}
+
+    @invariant()
+    def counts(self):
+        assert (self.rows.rows, bool(self.rows)) == (len(self.left), bool(self.left))
+        if self.left:
+            # The bytes of early confirmed rows count until all rows before them are confirmed.
+            sent = len(self.bodies) - (0 if self.part is None else len(self.part) - self.at)
+            assert self.rows.body_bytes == sum(map(len, self.bodies[min(self.left) - 1 : sent]))
+            assert self.rows.first().body == self.bodies[min(self.left) - 1]
+            for number in self.left:
+                found = self.rows.message(number)
+                assert (found.row, found.body) == (number - 1, self.bodies[number - 1])
+            assert self.bodies[self.rows.row_with(self.bodies[max(self.left) - 1])] == self.bodies[max(self.left) - 1]
+            assert self.rows.row_with(b"no such body") == -1
+        else:
+            assert self.rows.body_bytes == 0
+
+
+TestConfirmations = Confirmations.TestCase
 
 
 def test_ids_are_put_beside_a_message_id_that_a_row_has():
@@ -238,3 +372,42 @@ def test_each_row_needs_an_id(broker, queue):
     broker.declare_queue(queue, durable=True, arguments={"x-warren-deduplicate": 10})
     with pytest.raises(SparkSourceError, match="is null in a row"):
         publish(broker, [{"body": b"1"}], routingKey=queue, **ONCE)
+
+
+def test_a_task_waits_for_a_broker_that_takes_no_messages(broker, queue, caplog):
+    """The time in which the broker takes no messages does not count for `confirmTimeout`, and is in the log (SP-80)."""
+    broker.declare_queue(queue, durable=True)
+
+    class Clearing(logging.Handler):
+        def emit(self, record):
+            if "takes no messages" in record.getMessage():
+                waits.append(record)
+                if len(waits) == 2:
+                    broker.set_alarm("memory", False)
+
+    waits, handler = [], Clearing()
+    logger = logging.getLogger("warren.spark")
+    logger.addHandler(handler)
+    broker.set_alarm("memory", True)
+    try:
+        rows = [{"body": bytes(100_000)} for _ in range(300)]
+        assert publish(broker, rows, routingKey=queue, confirmTimeout="200ms").rows == 300
+    finally:
+        broker.set_alarm("memory", False)
+        logger.removeHandler(handler)
+    assert len(waits) == 2
+
+
+def test_a_broker_that_confirms_nothing_is_named(broker, queue):
+    """A silent broker is an error after `confirmTimeout`, which names the queue or the exchange."""
+    broker.declare_queue(queue, durable=True)
+    options = SinkOptions.parse({"url": broker.url, "routingKey": queue, "confirmTimeout": "200ms"})
+    publisher = RowPublisher(options, 0, 1, "job")
+    broker.pause()
+    try:
+        with pytest.raises(SparkSourceError) as caught:
+            publisher.publish(iter([batch_of([{"body": b"x"}])]))
+    finally:
+        broker.resume()
+    assert caught.value.code == "E5"
+    assert str(caught.value).startswith(f"queue '{queue}': 127.0.0.1:{broker.port} has sent nothing for 0.2 s. ")

@@ -33,6 +33,7 @@ from ...contracts.metadata import to_metadata
 from ...contracts.queue import to_queue
 from ..client_output import ClientOutput
 from ..queue_links import QueueLinks
+from .endpoints import Endpoints
 
 #: The most rows that one answer has.
 MOST_ROWS = 10_000
@@ -92,8 +93,11 @@ class Catalogue:
                 "ask with a narrower pattern",
             )
         self._queues.flush()  # the queues then count in their rows what the client has published before
+        nodes = dict.fromkeys(node for row in rows for node in _in_sync(row))
+        endpoints = Endpoints(self._process, self._context, self._config, nodes)
         answers = await self._process.ask_each((row.address, to_queue.reading_info()) for row in rows)
-        return [self._row(row, answer) for row, answer in zip(rows, answers) if isinstance(answer, dict)]
+        await endpoints.answered()
+        return [self._row(row, answer, endpoints) for row, answer in zip(rows, answers) if isinstance(answer, dict)]
 
     async def _exchange_rows(self, names: list[str]) -> list[InfoItems]:
         if len(names) > MOST_EXCHANGES:
@@ -141,7 +145,8 @@ class Catalogue:
             return False
         return True
 
-    def _row(self, row: QueueRow, answer: InfoItems) -> InfoItems:
+    def _row(self, row: QueueRow, answer: InfoItems, endpoints: Endpoints) -> InfoItems:
+        in_sync = _in_sync(row)
         return {
             "name": row.name,
             "id": row.queue_id,
@@ -150,10 +155,16 @@ class Catalogue:
             "arguments": table_to_dict(row.arguments),
             "shard_of": row.shard_of,
             "node": row.node,
-            # Empty: the node that the client is connected to, or one whose addresses this node does not know.
-            "endpoints": [],
-            "in_sync": [row.node],
+            # The client reaches its own node as it has connected, which may be through a port mapping.
+            "here": row.node == self._context.node_name,
+            "endpoints": endpoints.of(in_sync),
+            "in_sync": in_sync,
         }
+
+
+def _in_sync(row: QueueRow) -> list[str]:
+    """The nodes of the replicas that have all messages of a queue; the first one has the master."""
+    return [row.node] if row.group is None else [member.node for member in row.group.ring]
 
 
 def _as_text(value: object) -> str:

@@ -7,14 +7,14 @@ from ....actors.contracts.connection import to_connection, to_session_tracking
 from ....actors.contracts.control import to_remote_session
 from ....actors.contracts.group import to_group
 from ....actors.contracts.metadata import to_metadata
-from ....actors.contracts.node import to_node
+from ....actors.contracts.node import ClientAddress, to_node
 from ....actors.contracts.pace import to_pacer
 from ....actors.contracts.queue import to_queue
 from ....actors.contracts.resources import to_alarm_listener, to_alarms
 from ....routing.arguments.queue_settings import QUEUE_MODES
 from ...membership.contract import to_members
 from ...metadata.contract import to_cluster_metadata
-from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, PLAIN, RAW_LIST, TEXT, Each, Optional, Parts
+from .codecs import ADDRESS, BOOLEAN, BYTES, FLOAT, INTEGER, PLAIN, RAW_LIST, TEXT, Each, Optional, Parts, RecordCodec
 from .content_codecs import (
     AT_MOST_ONCE_ENTRY,
     CONTENTS,
@@ -123,6 +123,7 @@ TO_NODES = (
     Crossing(511, to_remote_session.end_session),
     Crossing(512, to_pacer.lease, TEXT, TEXT, Parts(INTEGER, INTEGER, INTEGER), INTEGER, INTEGER),
     Crossing(513, to_pacer.give_back, TEXT, TEXT, INTEGER, INTEGER, INTEGER, INTEGER),
+    Crossing(514, to_node.client_addresses, answer=Each(RecordCodec(ClientAddress, TEXT, INTEGER, BOOLEAN))),
     Crossing(505, to_alarm_listener.alarms, Each(TEXT, tuple)),
     Crossing(514, to_session_tracking.track_sessions, ADDRESS),
     Crossing(515, to_session_tracking.session_counts, Each(Parts(TEXT, TEXT, INTEGER), tuple)),

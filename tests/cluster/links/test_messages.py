@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warren.actors.contracts.node import ClientAddress
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
 from warren.cluster.links.encoding.codecs import CodecError, NotCarried
@@ -154,6 +155,7 @@ MESSAGE = {
     "track_sessions": ((ADDRESS,), None),
     "session_counts": ((st.lists(st.tuples(TEXT, TEXT, NUMBER), max_size=3).map(tuple),), None),
     "open_session": ((ADDRESS,), ADDRESS),
+    "client_addresses": ((), st.lists(st.builds(ClientAddress, TEXT, NUMBER, FLAG), max_size=2)),
     "begin_operation": ((TEXT, st.dictionaries(TEXT, NUMBER, max_size=3)), PIECE),
     "more_of_operation": ((), PIECE),
     "end_session": ((), None),

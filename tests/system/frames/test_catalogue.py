@@ -64,8 +64,8 @@ def test_a_row_in_full(broker, channel):
     assert row == {
         "name": "orders.us", "id": queue.queue_id, "life": 0, "gaps": [], "first": 2, "next": 7, "messages": 5,
         "message_bytes": 20, "unacked": 0, "consumers": 0, "durable": True, "arguments": {"x-max-length": 5},
-        "shard_of": None, "dedup": 0, "readable": True, "reason": None, "node": row["node"], "endpoints": [],
-        "in_sync": [row["node"]],
+        "shard_of": None, "dedup": 0, "readable": True, "reason": None, "node": row["node"], "here": True,
+        "endpoints": [f"127.0.0.1:{broker.port}"], "in_sync": [row["node"]],
     }  # fmt: skip
 
 
