@@ -14,6 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import functions
 
 from warren import Broker
 from warren.actors.connection.handshake import WARREN_FEATURES
@@ -24,7 +25,14 @@ from warren.spark.jobs.analyse import analyse
 from warren.spark.jobs.archive import archive
 from warren.spark.jobs.compact import compact
 from warren.spark.jobs.replay import replay
-from warren.tests.spark.killing import Killable, kill_driver, kill_workers, run_to_its_end, run_until, wait_for
+from warren.tests.spark.killing import (
+    Killable,
+    kill_driver,
+    kill_workers,
+    run_to_its_end,
+    run_until,
+    wait_for,
+)
 
 # The first query of a session starts Python workers, which may take long on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -143,6 +151,48 @@ def test_messages_that_others_take_fail_the_query_or_are_passed_over(spark, brok
     broker.delete_queue(queue)
     with pytest.raises(Exception, match="it was deleted"):
         query.run(broker, queue)
+
+
+def test_a_query_goes_on_with_other_columns_and_another_cut(spark, broker, queue, tmp_path):
+    """A micro-batch that was not committed is read again in the partitions that it had, whatever the options are after
+    the restart; only new micro-batches have the new size of partitions (SP-51, SP-67). A checkpoint of another
+    version is refused (E6).
+    """
+    broker.declare_queue(queue, durable=True)
+    publish(broker, queue, 3000)
+    checkpoint = tmp_path / "checkpoint"
+    seen = []
+
+    def keep(rows, batch):
+        spans = rows.groupBy(functions.spark_partition_id()).agg(functions.min("seq"), functions.max("seq")).collect()
+        seen.append((batch, rows.columns, sorted((least, most) for _, least, most in spans)))
+
+    def start(**options):
+        given = {"url": broker.url, "queue": queue, "minPartitions": "1", **options}
+        stream = spark.readStream.format("warren").options(**given).load()
+        sink = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+        return sink.trigger(availableNow=True).start()
+
+    run_to_its_end(lambda: start(columns="core", maxMessagesPerPartition="1000"))
+    spans = [(0, 999), (1000, 1999), (2000, 2999)]
+    assert [(batch, found) for batch, _, found in seen] == [(0, spans)]
+    # As if the driver had died before the micro-batch was committed.
+    for name in ("commits/0", "commits/.0.crc"):
+        (checkpoint / name).unlink()
+    publish(broker, queue, 800, 3000)
+    seen.clear()
+    run_to_its_end(lambda: start(columns="seq,body", maxMessagesPerPartition="400"))
+    assert seen == [(0, ["seq", "body"], spans), (1, ["seq", "body"], [(3000, 3399), (3400, 3799)])]
+
+    log = checkpoint / "offsets" / "1"
+    written = log.read_text()
+    for version, way_out in ((2, "Use the newer warren, or a new checkpointLocation"), (0, "Use a new checkpoint")):
+        changed, count = re.subn(r'"v": ?1\b', f'"v": {version}', written)
+        assert count == 1, written
+        log.write_text(changed)
+        log.with_name(".1.crc").unlink(missing_ok=True)
+        with pytest.raises(Exception, match=f"offset has version {version}, this warren .* knows 1. {way_out}"):
+            run_to_its_end(start)
 
 
 def test_an_archive_is_equal_to_the_queue_and_a_replay_to_the_archive(spark, tmp_path):
