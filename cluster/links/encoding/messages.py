@@ -123,7 +123,7 @@ TO_NODES = (
     Crossing(511, to_remote_session.end_session),
     Crossing(512, to_pacer.lease, TEXT, TEXT, Parts(INTEGER, INTEGER, INTEGER), INTEGER, INTEGER),
     Crossing(513, to_pacer.give_back, TEXT, TEXT, INTEGER, INTEGER, INTEGER, INTEGER),
-    Crossing(514, to_node.client_addresses, answer=Each(RecordCodec(ClientAddress, TEXT, INTEGER, BOOLEAN))),
+    Crossing(516, to_node.client_addresses, answer=Each(RecordCodec(ClientAddress, TEXT, INTEGER, BOOLEAN))),
     Crossing(505, to_alarm_listener.alarms, Each(TEXT, tuple)),
     Crossing(514, to_session_tracking.track_sessions, ADDRESS),
     Crossing(515, to_session_tracking.session_counts, Each(Parts(TEXT, TEXT, INTEGER), tuple)),
