@@ -291,3 +291,24 @@ def test_a_queue_that_moves_is_an_event(cluster, apis):
         until(lambda api=api: wanted in [row["text"] for row in api.get("/api/recent-events")])
     cluster.clear_policy("ha")
     cluster.delete_queue("moved")
+
+
+def test_masters_are_spread_after_the_answer(cluster, apis):
+    """POST /api/rebalance/queues is answered at once, and moves masters afterwards until each node has as many."""
+    cluster.set_policy("ha", "^spread", {"ha-mode": "all"})
+    names = [f"spread{number}" for number in range(6)]
+    for name in names:
+        cluster.broker(0).declare_queue(name, durable=True)
+    for name in names:
+        until(lambda name=name: len(cluster.queue(name).in_sync), lambda count: count == NODES)
+    assert apis[0]("POST", "/api/rebalance/queues", {}) == (204, None)
+    nodes = [cluster.broker(index).settings.node_name for index in range(NODES)]
+
+    def led():
+        homes = [cluster.queue(name).node for name in names]
+        return [homes.count(node) for node in nodes]
+
+    until(led, lambda counts: counts == [2, 2, 2])
+    cluster.clear_policy("ha")
+    for name in names:
+        cluster.delete_queue(name)

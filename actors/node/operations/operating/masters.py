@@ -17,6 +17,7 @@ from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from .....runtime.signal import Signal
 from ....contracts.membership import to_membership
 from ....contracts.metadata import to_metadata
+from ....contracts.node import to_node
 from ....contracts.queue import to_queue
 from ....metadata.queues.moving import TooFewStay, await_enough
 from ....metadata.state.commands import TransferRing
@@ -188,11 +189,12 @@ async def rebalance(
         patterns = re.compile(vhost_pattern), re.compile(queue_pattern)
     except re.error as error:
         raise OperationError("data", f"Bad argument: a pattern is no regular expression: {error}") from None
-    moving = _spread(operator, kind, *patterns)
     if is_waiting:
-        await moving
+        await _spread(operator, kind, *patterns)
     else:
-        operator.process.spawn(moving)
+        # The process of this operation ends when its client has the answer, so the node's process moves the masters.
+        arguments = {"kind": kind, "vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
+        operator.process.send(operator.node, to_node.operate("rebalance", arguments))
     return _led(operator)
 
 
