@@ -193,7 +193,7 @@ async def rebalance(
         await _spread(operator, kind, *patterns)
     else:
         # The process of this operation ends when its client has the answer, so the node's process moves the masters.
-        arguments = {"kind": kind, "vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
+        arguments: dict[str, object] = {"kind": kind, "vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
         operator.process.send(operator.node, to_node.operate("rebalance", arguments))
     return _led(operator)
 
