@@ -73,6 +73,8 @@ class MirroredQueue(BackingQueue):
         self._reserved = _NO_LEVELS
         #: The reign to which `floors` belong.
         self._reign = 1
+        #: The reign of the master whose run this mirror took last.
+        self._followed = 1
         #: At the master: the mirrors have received that all numbers of level 0 below this one are given.
         self._told = 0
         #: At a mirror: messages that are to leave (`remove`), or to be taken from the head because they stay
@@ -98,10 +100,14 @@ class MirroredQueue(BackingQueue):
     def take(self, run: Run) -> range:
         """Append a run that the master has numbered. Numbers between it and the last one belong to no message."""
         number = self.next_number(run.origin)
-        if number < run.first:
-            self.inner.discard(run.origin, run.first - number, False)
-        elif number > run.first:
+        if number > run.first:
             raise ValueError(f"a mirror whose next number is {number} got a run that begins with {run.first}")
+        if number < run.first and self._followed != self._reign:
+            # The first run of a new master: it has left these numbers out when it began (`_begin_anew`).
+            self._pass_over(run.origin, run.first - number)
+        elif number < run.first:
+            self.inner.discard(run.origin, run.first - number, False)
+        self._followed = self._reign
         self.reserve(run.end)
         is_kept = self.is_kept(run.origins)
         return self.inner.publish(run.origins, run.contents, run.body_bytes, run.expiries, is_kept)
@@ -128,7 +134,7 @@ class MirroredQueue(BackingQueue):
 
     def begin(self, reign: int, is_resurrected: bool) -> None:
         """Begin at this reign of the group's row. A learner gets the floors of another replica afterwards."""
-        self._reign = reign
+        self._reign = self._followed = reign
         if is_resurrected:
             self.resurrect(reign)
 
@@ -259,7 +265,11 @@ class MirroredQueue(BackingQueue):
         for level in self._levels():
             origin = Origin("", ("",), False, level)
             skipped = max(self._reserved.get(level, 0) - self.next_number(origin), 0)
-            self._redelivered = {**self._redelivered, level: self.inner.discard(origin, skipped, False).stop}
+            self._redelivered = {**self._redelivered, level: self._pass_over(origin, skipped).stop}
+
+    def _pass_over(self, origin: Origin, count: int) -> range:
+        """Leave out the next numbers of this fate; returns them."""
+        return self.inner.discard(origin, count, False)
 
     # -- the master
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ...store.index.segment_jobs import SegmentReadJob
 from ...store.messages.lives import Lives
+from ...store.messages.message import Origin
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead
 from .. import instructions
@@ -38,6 +39,12 @@ class MirroredRangeQueue(MirroredQueue, SupportsRangeRead):
     @property
     def arrived(self) -> int:  # type: ignore[override]  # as for `gap`
         return self._by_number.arrived
+
+    def pass_over(self, count: int) -> range:
+        return self._by_number.pass_over(count)
+
+    def _pass_over(self, origin: Origin, count: int) -> range:
+        return self._by_number.pass_over(count)
 
     def stamp(self, now: int) -> None:
         self._by_number.stamp(now)

@@ -154,6 +154,10 @@ class SupportsRangeRead(ABC):
     lives: Lives
 
     @abstractmethod
+    def pass_over(self, count: int) -> range:
+        """Leave out the next numbers, which begins a new life; returns them."""
+
+    @abstractmethod
     def record_returns(self, numbers: Iterable[int]) -> None:
         """Write the counts in `returns` for these numbers to the disk, if the messages are durable themselves."""
 

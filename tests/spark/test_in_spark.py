@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import functions
 
-from warren import Broker
+from warren import Broker, Cluster
 from warren.actors.connection.handshake import WARREN_FEATURES
 from warren.cli.failure import CommandFailure
 from warren.cli.main import root
@@ -29,6 +29,7 @@ from warren.tests.spark.killing import (
     Killable,
     kill_driver,
     kill_workers,
+    publish_rows,
     run_to_its_end,
     run_until,
     wait_for,
@@ -345,6 +346,31 @@ def test_a_killed_broker_and_killed_workers_cost_no_message(spark, tmp_path, kil
     query.run(killable, "orders", **options)
     assert bodies(spark, query) == list(range(45_000))
     assert killable.count() == 0
+
+
+@pytest.mark.parametrize("round", range(ROUNDS))
+def test_a_killed_master_of_a_mirrored_queue_costs_no_message(spark, tmp_path, round):
+    """The node with the master of a queue is killed in the middle of a micro-batch, and the query goes on with another
+    node, although its URL names only the dead one: each message is read once (SP-58).
+    """
+    query = Query(spark, tmp_path)
+    options = {"maxMessagesPerTrigger": "4000", "deleteOnCommit": "true", "reconnectTimeout": "300s"}
+    with Cluster(3, data_dir=tmp_path / "nodes", net_ticktime=20.0) as cluster:
+        cluster.set_policy("mirrored", "^orders", {"ha-mode": "all"})
+        cluster.broker(0).declare_queue("orders", durable=True)
+        cluster.wait_in_sync("orders", timeout=300)
+        master, *others = cluster.queue("orders").in_sync
+        first, second = cluster.broker(master), cluster.broker(others[0])
+        publish_rows(first.url, "orders", range(40_000))
+        running = run_until(lambda: query.start(first, "orders", **options), lambda: query.committed() >= 2)
+        cluster.kill(master)
+        publish_rows(second.url, "orders", range(40_000, 45_000))
+        running.awaitTermination()
+        assert cluster.queue("orders").node != master
+        assert bodies(spark, query) == list(range(40_000))
+        query.run(second, "orders", **options)
+        assert bodies(spark, query) == list(range(45_000))
+        assert cluster.queue("orders").messages == 0
 
 
 DRIVER = """

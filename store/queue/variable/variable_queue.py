@@ -45,6 +45,7 @@ from ...messages.lives import FIRST_LIFE, Lives, Numbering
 from ...messages.message import (
     Expiries,
     FetchedMessages,
+    Origin,
     Origins,
     QueuedMessage,
     any_of,
@@ -203,6 +204,15 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.lives = lives.after(self.gap) if self.gap and self._keeps_numbers else lives
         if self.lives.life:
             self._index.begin_life(self.lives)
+
+    def pass_over(self, count: int) -> range:
+        numbers = self.discard(Origin("", ("",)), count, False)
+        lives = self.lives.after(numbers)
+        if lives is not self.lives:
+            self.lives = lives
+            if self._keeps_numbers:
+                self._journal_position = self._index.begin_life(lives)
+        return numbers
 
     def _find_messages(self, found: RecoveredQueue) -> None:
         """Begin with the messages on the disk."""
