@@ -375,6 +375,7 @@ class MirrorReplication:
             "waiting": waiting,
             "messages": self._mirrored.totals().depth,
             "stage": "following" if self._learner is None else self._learner.stage,
+            "is_stopped": self._learner is not None and self._learner.is_stopped,
         }
 
     # -- another master

@@ -102,6 +102,12 @@ class ToNode(Contract):
         """From whoever serves an operator: run the operation `name` (`operations`). Raises OperationError."""
 
     @message
+    def go_on_with(self, name: str, arguments: dict[str, object]) -> None:
+        """From an operation that has answered: run the operation `name`, whose outcome nobody awaits. The process that
+        sends this ends as soon as its client has the answer.
+        """
+
+    @message
     def suspend(self, hold: Hold, text: str) -> bool:
         """From Members and operations: close the listeners for this reason. Unless the text is empty, close the
         connections of all clients as well, with 320 and this text. Answered True.

@@ -416,6 +416,17 @@ class NodeSupervisor(Process):
             raise OperationError("usage", text)
         return await outcome
 
+    async def on_go_on_with(self, sender: Sender, name: str, arguments: dict[str, object]) -> None:
+        try:
+            outcome = perform(self.operator, name, arguments)
+            if isinstance(outcome, AsyncIterator):
+                async for _ in outcome:
+                    pass
+            else:
+                await outcome
+        except OperationError as error:
+            log.warning("%s, which nobody waited for, has ended: %s", name, error)
+
     def on_await_end(self, sender: Sender) -> None:
         self.ending.await_end(sender)
 

@@ -117,6 +117,11 @@ class Learner:
             return "waiting"
         return "copying" if self._comparison is None else "comparing"
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether an operator has stopped the copy, and has not asked for it since."""
+        return self._stopped_in is not None
+
     def end(self) -> None:
         """End the loop: the replica is no longer a learner."""
         self._is_over = True
@@ -161,6 +166,7 @@ class Learner:
         is_copying = not target.is_done and not target.is_paused
         self._is_asked = is_wanted
         if is_wanted:
+            self._stopped_in = None
             # `_run` goes on with the next chunk when its sleep ends.
             target.resume()
             return not target.is_done

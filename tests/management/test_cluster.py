@@ -312,3 +312,24 @@ def test_masters_are_spread_after_the_answer(cluster, apis):
     cluster.clear_policy("ha")
     for name in names:
         cluster.delete_queue(name)
+
+
+def test_one_action_synchronises_all_mirrors(cluster, apis):
+    """With `ha-sync-mode: manual` the action `sync` has every mirror copy the queue, also one that has to begin anew
+    because another one has joined the ring before it (CM-165).
+    """
+    cluster.broker(0).declare_queue("filled", durable=True)
+    for number in range(50):
+        assert cluster.broker(0).publish(b"%d" % number, "filled", delivery_mode=2)
+    cluster.set_policy("ha", "^filled$", {"ha-mode": "all", "ha-sync-mode": "manual"})
+
+    def stages():
+        return [
+            each["stage"] for each in cluster.broker(0)._node.operate("show_ring", name="filled", vhost="/")["members"]
+        ]
+
+    until(stages, lambda found: found == ["following", "waiting", "waiting"])
+    assert apis[0]("POST", "/api/queues/%2F/filled/actions", {"action": "sync"}) == (204, None)
+    until(lambda: len(cluster.queue("filled").in_sync), lambda count: count == NODES)
+    cluster.clear_policy("ha")
+    cluster.delete_queue("filled")

@@ -194,7 +194,7 @@ async def rebalance(
     else:
         # The process of this operation ends when its client has the answer, so the node's process moves the masters.
         arguments: dict[str, object] = {"kind": kind, "vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
-        operator.process.send(operator.node, to_node.operate("rebalance", arguments))
+        operator.process.send(operator.node, to_node.go_on_with("rebalance", arguments))
     return _led(operator)
 
 

@@ -10,6 +10,7 @@ from .....routing.queue_types import QUORUM
 from .....routing.rows import Member, MirrorGroup, QueueRow
 from .....runtime.errors import ProcessDown, ProcessTimeout
 from ....contracts.info_items import InfoItems
+from ....contracts.node import to_node
 from ....contracts.queue import to_queue
 from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 
@@ -18,6 +19,9 @@ RINGS_AT_ONCE = 50
 
 #: Seconds between two requests for the status of the learners of a queue that is being synchronised.
 SYNC_SECONDS = 0.25
+
+#: Seconds for which a synchronisation waits for a node that lacks its replica.
+REPLACED_SECONDS = 10.0
 
 
 @operation()
@@ -113,21 +117,41 @@ async def sync_queue(operator: Operator, *, name: str, vhost: str) -> AsyncItera
     stopped them. Yields every `SYNC_SECONDS`, for each learner, how many messages it has, and how many the queue has.
     """
     asked: set[Member] = set()
+    complete_at = operator.process.now()
     while True:
         row, group = _classic(operator, vhost, name)
         facts = [(member, await _status(operator, row, member)) for member in group.learners]
         known = [(member, status) for member, status in facts if status is not None]
-        if all(member in asked and status["stage"] == "waiting" for member, status in known) and len(known) == len(
-            facts
-        ):
+        # When a replica joins the ring, the others that copy the queue begin anew, and have forgotten that they were
+        # asked. Before that, their nodes have none for a moment.
+        left = [(member, status) for member, status in known if member not in asked or not _is_stopped(status)]
+        now = operator.process.now()
+        if left or not _lacks_replica(operator, group):
+            complete_at = now
+        if not left and len(known) == len(facts) and (complete_at == now or now - complete_at > REPLACED_SECONDS):
             return
-        for member, _ in known:
-            if member not in asked and await _synchronise(operator, row, member, True) is not None:
-                asked.add(member)
+        for member, status in left:
+            if member not in asked or status["stage"] == "waiting":
+                if await _synchronise(operator, row, member, True) is not None:
+                    asked.add(member)
         master = await _status(operator, row, group.master)
         total = None if master is None else master["messages"]
         yield [{"node": member.node, "messages": status["messages"], "total": total} for member, status in known]
         await operator.process.sleep(SYNC_SECONDS)
+
+
+def _is_stopped(status: InfoItems) -> bool:
+    """Whether a learner that was asked waits because an operator has stopped it. One of an older version does not say
+    why it waits.
+    """
+    return status["stage"] == "waiting" and bool(status.get("is_stopped", True))
+
+
+def _lacks_replica(operator: Operator, group: MirrorGroup) -> bool:
+    """Whether a running node that should have a replica has none now."""
+    there = {member.node for member in group.everyone}
+    running = {node.name for node in operator.context.definitions.nodes.values() if node.incarnation}
+    return any(node in running and node not in there for node in group.wanted)
 
 
 @operation()
@@ -143,9 +167,12 @@ async def cancel_sync_queue(operator: Operator, *, name: str, vhost: str) -> boo
 async def queue_action(operator: Operator, *, name: str, vhost: str, action: Literal["sync", "cancel_sync"]) -> bool:
     """Begin or stop to synchronise a queue without waiting. A queue without replicas has nothing to do."""
     row = operator.context.routing.queue(vhost, name)
-    for member in () if row is None or row.group is None else row.group.learners:
+    learners = () if row is None or row.group is None else row.group.learners
+    for member in learners:
         assert row is not None
         await _synchronise(operator, row, member, action == "sync")
+    if learners and action == "sync":
+        operator.process.send(operator.node, to_node.go_on_with("sync_queue", {"name": name, "vhost": vhost}))
     return True
 
 
@@ -163,7 +190,8 @@ async def _member(operator: Operator, row: QueueRow, group: MirrorGroup, member:
     role = "master" if member == group.master else "mirror" if member in group.ring else "learner"
     items: InfoItems = {"node": member.node, "role": role, "stage": None, "received": None, "stored": None}
     items |= {"lag": 0, "unstored": 0, "waiting": None, "messages": None}
-    return {**items, **(await _status(operator, row, member) or {})}
+    status = await _status(operator, row, member) or {}
+    return {key: status.get(key, value) for key, value in items.items()}
 
 
 async def _status(operator: Operator, row: QueueRow, member: Member) -> InfoItems | None:
