@@ -369,14 +369,9 @@ class MirrorReplication:
         received, stored, waiting = self.standing()
         if self.serves:
             stored = self._mirrored.confirming.stored
-        return {
-            "received": received,
-            "stored": stored,
-            "waiting": waiting,
-            "messages": self._mirrored.totals().depth,
-            "stage": "following" if self._learner is None else self._learner.stage,
-            "is_stopped": self._learner is not None and self._learner.is_stopped,
-        }
+        messages = self._mirrored.totals().depth
+        progress = {"received": received, "stored": stored, "waiting": waiting, "messages": messages}
+        return progress | ({"stage": "following"} if self._learner is None else self._learner.status())
 
     # -- another master
 

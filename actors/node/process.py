@@ -26,7 +26,7 @@ while it runs, so it ends.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +127,7 @@ from .flow_reporter import FlowReporter
 from .flow_sampler import FlowSampler
 from .gate import Gate
 from .listings import Listings
-from .operations.catalogue import perform
+from .operations.catalogue import perform_once, perform_unawaited
 from .operations.definitions.export_and_import import load_definitions
 from .operations.operating.maintenance import prepare_to_stop
 from .operations.registry import OperationError, Operator
@@ -409,23 +409,10 @@ class NodeSupervisor(Process):
         return len(connections)
 
     async def on_operate(self, sender: Sender, name: str, arguments: dict[str, object]) -> Any:
-        outcome = perform(self.operator, name, arguments)
-        if isinstance(outcome, AsyncIterator):
-            # The pieces may have no end, as with the events of a node, and this message has a single answer.
-            text = f"{name} answers in pieces, which only a command receives: use 'warren {name}'"
-            raise OperationError("usage", text)
-        return await outcome
+        return await perform_once(self.operator, name, arguments)
 
     async def on_go_on_with(self, sender: Sender, name: str, arguments: dict[str, object]) -> None:
-        try:
-            outcome = perform(self.operator, name, arguments)
-            if isinstance(outcome, AsyncIterator):
-                async for _ in outcome:
-                    pass
-            else:
-                await outcome
-        except OperationError as error:
-            log.warning("%s, which nobody waited for, has ended: %s", name, error)
+        await perform_unawaited(self.operator, name, arguments)
 
     def on_await_end(self, sender: Sender) -> None:
         self.ending.await_end(sender)

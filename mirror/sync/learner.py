@@ -36,6 +36,7 @@ from .sync_target import END, Placed, SyncTarget
 from .window_copy import WindowCopy
 
 if TYPE_CHECKING:
+    from ...actors.contracts.info_items import InfoItems
     from ...actors.queue.mirroring import Replica
     from ...gm_ring.frames import Instruction
     from ...gm_ring.ring import RingMember
@@ -117,10 +118,9 @@ class Learner:
             return "waiting"
         return "copying" if self._comparison is None else "comparing"
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether an operator has stopped the copy, and has not asked for it since."""
-        return self._stopped_in is not None
+    def status(self) -> InfoItems:
+        """Its stage, and whether an operator has stopped the copy and has not asked for it since."""
+        return {"stage": self.stage, "is_stopped": self._stopped_in is not None}
 
     def end(self) -> None:
         """End the loop: the replica is no longer a learner."""

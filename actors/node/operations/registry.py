@@ -18,6 +18,7 @@ operator.process.next_turn()` between them.
 from __future__ import annotations
 
 import inspect
+import logging
 import types
 import typing
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from ....runtime.process import Process
     from ...context.node_context import NodeContext
     from ...contracts.node import AppState, ToNode
+
+log = logging.getLogger("warren.node")
 
 #: The kind of error, for the exit code of a command: wrong use, malformed data, an unknown user, a refusal by the node
 #: or a part of the node that does not answer, a wrong state inside the node, and a wait that took too long.
@@ -151,6 +154,29 @@ def perform(operator: Operator, name: str, arguments: Mapping[str, object], stat
         text = f"this command requires the 'warren' app to be running on the target node{WAY_OUT[state]}"
         raise OperationError("usage", text)
     return found.function(operator, **arguments)
+
+
+async def perform_once(operator: Operator, name: str, arguments: Mapping[str, object]) -> object:
+    """Run an operation and return its answer. Raises OperationError, also if the operation answers in pieces."""
+    outcome = perform(operator, name, arguments)
+    if isinstance(outcome, AsyncIterator):
+        # The pieces may have no end, as with the events of a node, and there is a single answer.
+        text = f"{name} answers in pieces, which only a command receives: use 'warren {name}'"
+        raise OperationError("usage", text)
+    return await outcome
+
+
+async def perform_unawaited(operator: Operator, name: str, arguments: Mapping[str, object]) -> None:
+    """Run an operation whose outcome nobody awaits. The log gets its refusal."""
+    try:
+        outcome = perform(operator, name, arguments)
+        if isinstance(outcome, AsyncIterator):
+            async for _ in outcome:
+                pass
+        else:
+            await outcome
+    except OperationError as error:
+        log.warning("%s, for which nobody waited, has ended: %s", name, error)
 
 
 def _fits(value: Any, hint: Any) -> bool:
