@@ -204,14 +204,19 @@ class QueueLinks:
 
     def hold(self, queue_id: str) -> None:
         """Keep what is gathered for a mirrored queue that has lost its master, until `go_on`."""
-        self.held = {**self.held, queue_id: Signal(self._process)}
+        if not self.held:
+            self.held = {}
+        self.held[queue_id] = Signal(self._process)
 
     def go_on(self, queue_id: str, repeated: int) -> None:
         """Send the queue what was gathered; publishes below `repeated` may have been sent to an earlier master."""
         if repeated:
-            self.repeated = {**self.repeated, queue_id: repeated}
-        ended = self.held[queue_id]
-        self.held = {each: signal for each, signal in self.held.items() if each != queue_id}
+            if not self.repeated:
+                self.repeated = {}
+            self.repeated[queue_id] = repeated
+        ended = self.held.pop(queue_id)
+        if not self.held:
+            self.held = _NO_SIGNALS
         ended.wake_all()
 
     # -- sending ---
