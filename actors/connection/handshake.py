@@ -85,10 +85,16 @@ class HandshakeStep(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _start_frame(mechanisms: tuple[str, ...], cluster_name: str, configured: tuple[tuple[str, str], ...]) -> bytes:
+def _start_frame(
+    mechanisms: tuple[str, ...],
+    cluster_name: str,
+    configured: tuple[tuple[str, str], ...],
+    features: tuple[str, ...],
+) -> bytes:
     """The frame of connection.start. It is kept, because to encode it took a tenth of what a connection costs.
 
-    `configured` are server properties, which replace and extend warren's own (AB-7 to AB-9).
+    `configured` are server properties, which replace and extend warren's own (AB-7 to AB-9), and `features` the names
+    in `warren_features`.
     """
     texts = {
         "product": COMPATIBLE_PRODUCT,
@@ -101,11 +107,10 @@ def _start_frame(mechanisms: tuple[str, ...], cluster_name: str, configured: tup
         **dict(configured),
     }
     capabilities = Table((name, "t", True) for name in CAPABILITIES)
-    features = tuple(("S", name.encode()) for name in WARREN_FEATURES)
     properties = Table(
         [
             ("capabilities", "F", capabilities),
-            ("warren_features", "A", features),
+            ("warren_features", "A", tuple(("S", name.encode()) for name in features)),
             *((name, "S", text.encode("utf-8")) for name, text in texts.items()),
         ]
     )
@@ -164,7 +169,8 @@ class Handshake:
     def start_frame(self) -> bytes:
         """The frame of connection.start."""
         cluster_name = self._context.definitions.cluster_name(self._settings.cluster_name)
-        return _start_frame(self._mechanisms, cluster_name, tuple(self._settings.server_properties.items()))
+        configured = tuple(self._settings.server_properties.items())
+        return _start_frame(self._mechanisms, cluster_name, configured, WARREN_FEATURES)
 
     # -- methods ---
 

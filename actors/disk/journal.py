@@ -377,6 +377,8 @@ class Journal(Process):
         for queue, (position, messages) in appended.items():
             earlier = unreported.get(queue)
             unreported[queue] = Appended(position, messages if earlier is None else messages + earlier.messages)
+        # Before `FileFreeing` asks the queues to flush: a flush takes time, and confirms must not wait for it.
+        self._report()
         self._in_commit = {}
         self._is_committing = False
         if files.closed_files or self._freeing.idle_since is None:

@@ -16,7 +16,7 @@ from warren.actors.node.first_user import first_user
 from warren.actors.queue.process import Queue
 from warren.amqp.constants import FRAME_METHOD
 from warren.amqp.decoding import decode_method
-from warren.amqp.fields import table_from
+from warren.amqp.fields import Table, table_from
 from warren.amqp.frames import build_content, content_body, content_properties, split_frames
 from warren.amqp.method import Method
 from warren.amqp.methods import BasicPublish, ChannelOpen
@@ -168,8 +168,8 @@ class Queue_:
         is_limited: bool = False,
         priority: int = 0,
     ) -> None:
-        fields = channel.actorAddressString, channel, tag, no_ack, False, prefetch, is_limited, priority, (), "guest"
-        self.stage.tell(channel, self.address, "consume", *fields)
+        fields = channel.actorAddressString, channel, tag, no_ack, False, prefetch, is_limited, priority
+        self.stage.tell(channel, self.address, "consume", *fields, Table(), "guest")
 
     def tell(self, channel: Any, name: str, *fields: Any) -> None:
         """Send a message whose first field is the channel's id."""

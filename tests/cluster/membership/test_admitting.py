@@ -36,7 +36,7 @@ class SlowMetadata:
 
 def table(process: SlowMetadata) -> MemberTable:
     context = SimpleNamespace(definitions=SimpleNamespace(nodes={}), metadata="metadata")
-    return MemberTable(process, context, SimpleNamespace(name="warren@a"))  # type: ignore[arg-type]
+    return MemberTable(process, context, SimpleNamespace(name="warren@a", replaces_lost=False))  # type: ignore[arg-type]
 
 
 def test_a_slow_removal_of_a_vote_outlasts_the_question_of_the_new_node():

@@ -304,7 +304,8 @@ def test_a_reader_that_does_not_read_costs_a_batch(local):
         ) != before:
             before = now
             time.sleep(0.2)
-        assert now[0] == 200 and now[1] <= 256 and now[2] < 1900
+        # The limit is 400 until the queue has seen how large the messages are, and 200 from then on.
+        assert now[0] in (200, 400) and now[1] <= 256 and now[2] < 1900
         wire.call(1, BasicConsume(queue="q", consumer_tag="c", no_ack=True), BasicConsumeOk)
         for _ in range(2000):
             wire.method(1, BasicDeliver)
