@@ -114,7 +114,7 @@ def test_a_store_that_cannot_be_closed_closes_its_index(caplog, monkeypatch):
     stayed open.
 
     The next start in the same process found the index open and made a new one, which clients could not see. One order
-    in hundreds leads to this, and none of the first 423.
+    in hundreds leads to this, and none of the first 1,140.
     """
     close, refused = StoreEngine.close, []
 
@@ -128,7 +128,7 @@ def test_a_store_that_cannot_be_closed_closes_its_index(caplog, monkeypatch):
 
     monkeypatch.setattr(StoreEngine, "close", closes)
     caplog.set_level(logging.WARNING, "warren.store")
-    for seed in range(423, 3423):
+    for seed in range(1_140, 4_140):
         caplog.clear()
         outcome = run(seed, parse_plan(STOPPED_ON_A_FULL_DISK))
         assert outcome.failure is None, outcome.story

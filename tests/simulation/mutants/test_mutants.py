@@ -39,7 +39,7 @@ LONGER = {
 FIRST = {
     "ack_lost_in_the_journal": 580,
     "ack_to_the_next_process": 2_800,
-    "binding_before_its_commit": 4_992,
+    "binding_before_its_commit": 5_629,
     "body_misplaced_in_garbage_collection": 100,
     "bytes_miscounted": 20,
     "confirm_before_sync": 3,
