@@ -310,7 +310,9 @@ class ToNewSessionTracking(ToSessionTracking):
 
     @message
     def start(self, context: NodeContext) -> None:
-        """From the node: begin to report the counts of this node, and to take those of others."""
+        """From the node: begin to report to other nodes how many connections and channels count against a limit here,
+        and to take their reports.
+        """
 
 
 class ToNewPacer(ToPacer):

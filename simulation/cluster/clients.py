@@ -32,7 +32,7 @@ from .published import LedgerCopy
 if TYPE_CHECKING:
     from .schedule import ClusterSchedule
 
-#: What a client does on each of its channels.
+#: The class of each of a client's channels, by the number of the channel.
 _KINDS = {
     PUBLISHING: PublishingChannel,
     CONSUMING: ConsumingChannel,

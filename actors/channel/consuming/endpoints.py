@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...context.node_context import NodeContext
     from ...contracts.channel import ChannelConfig
 
-#: Seconds that a node may take to answer. The addresses of one that stands still are left out.
+#: Seconds that a node may take to say where clients reach it. The catalogue leaves out a node that does not answer.
 ANSWER_SECONDS = 1.0
 
 

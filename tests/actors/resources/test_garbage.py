@@ -17,7 +17,7 @@ def test_cycles_are_a_sign_once():
 
 
 def dues(garbage: Garbage, begins: int, ends: int, found: int) -> list[int]:
-    """The whole seconds of an alarm in which a collection was due; each finds `found` objects."""
+    """The seconds of an alarm in which a collection was due. Each collection frees `found` objects."""
     total, seen = 0, []
     for now in range(begins, ends):
         if garbage.is_due(now, total):
