@@ -47,7 +47,7 @@ def consumer_group(call: ApiCall, vhost: str, name: str, rows: Sequence[Row]) ->
 
     `lag` is how far the oldest message that a consumer of the group holds is behind the newest of its queue, in the
     queue where that is farthest. It is null if the group holds messages of a queue with priorities or fair lanes, which
-    does not number its messages in one sequence.
+    does not number its messages in one sequence, or of a queue whose statistics have not come yet.
     """
     state = call.state
     lags: list[int | None] = []
