@@ -69,6 +69,9 @@ LONG_TURN_MEMORY = 0.02
 #: for a long turn of every other client.
 FOLLOWED_SECONDS = 1e-3
 
+#: Most lanes that are looked at, at every poll, to find out whether they are needed any longer.
+LANES_GIVEN_UP = 64
+
 #: Most processes of a crowded lane that `Lanes.refill` passes over in one round because they have had their turns in
 #: other lanes.
 PASSED_OVER = 256
@@ -300,6 +303,27 @@ class Lanes:
         """
         if self._watchdog.note(cell, message, now - began) > LONG_TURN_SECONDS:
             self.follow_until = now + LONG_TURN_MEMORY
+
+    def give_up(self, now: float) -> bool:
+        """Return all processes that wait to the run queue of the loop, for direct turns (see `direct_turns`), unless
+        a lane has more than a light client may have, or a turn was long lately. Returns whether it did.
+        """
+        active, ready = self.active, self._ready
+        if self.crowd or now < self.follow_until or len(active) > LANES_GIVEN_UP:
+            return False
+        if any([lane.waiting is not None or len(lane) > LIGHT for lane in active]):
+            return False
+        for waiting in (self.light, self.shared):
+            while waiting:
+                cell, owner = waiting.popleft()
+                owner.light -= 1
+                ready.append(cell)
+        while active:
+            lane = active.popleft()
+            lane.owner.lane = None
+            ready += lane
+        self._stage, self._left = _LIGHT, 0
+        return True
 
     # -- woken cells -------------------------------------------------------------------------------
 

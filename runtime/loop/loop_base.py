@@ -50,7 +50,7 @@ from ..system.actor_base import ActorBase
 from ..system.cell import Cell
 from .blocking import BlockingPool
 from .descriptors import Descriptors
-from .direct_turns import FEW, POLL_INTERVAL, DirectTurns
+from .direct_turns import MOST_DESCRIPTORS, POLL_INTERVAL, DirectTurns
 from .lanes import Lanes
 from .outside import Port, PrivateBase
 from .poller import READ, WRITE, Poller, SystemPoller
@@ -216,7 +216,7 @@ class LoopBase(ActorBase):
         threads, descriptors, ready, timers = self.threads, self.descriptors, self.ready, self.timers
         calls = threads.calls
         lanes, light, shared, active = self.lanes, self.lanes.light, self.lanes.shared, self.lanes.active
-        monotonic, watchdog = time.monotonic, self.watchdog
+        monotonic, watchdog, direct = time.monotonic, self.watchdog, self._direct
         next_poll = next_mark = next_care = 0.0
         is_limited = condition is not None or deadline is not None
         now = monotonic()
@@ -226,6 +226,14 @@ class LoopBase(ActorBase):
             if timers.heap and timers.heap[0][0] <= now:
                 self.fire_timers(now, TIMERS)
             if ready:
+                if direct.goes_on and not is_limited:
+                    if self.housekeep is not None and now >= next_care:
+                        self.housekeep()
+                        next_care = now + HOUSEKEEPING_SECONDS
+                    watchdog.mark()
+                    now = direct.serve(self.poller.poll(0), now, timers.next_deadline())
+                    continue
+                direct.goes_on = False
                 lanes.admit_each()
             if light or shared or active:
                 now = lanes.have_turns(self.turn, now)  # a meter may have taken the place of `turn`
@@ -241,6 +249,9 @@ class LoopBase(ActorBase):
                 # If there is nothing to do but descriptors that are left from the last poll, serve them now. Without a
                 # turn `now` stays the same, so the time of the next poll would not come.
                 if now >= next_poll or descriptors.unserved and not (light or shared or active):
+                    if not is_limited and not descriptors.unserved and lanes.give_up(now):
+                        direct.goes_on = True
+                        continue
                     descriptors.serve()
                     if self.housekeep is not None and now >= next_care:
                         self.housekeep()
@@ -270,7 +281,8 @@ class LoopBase(ActorBase):
 
     def end_round(self) -> None:
         """Call `on_round_end` of the processes that have asked for it."""
-        cells, self.round_end = self.round_end, []
+        cells = list(self.round_end)
+        self.round_end.clear()  # the same list stays, because the loop and `DirectTurns` refer to it
         for cell in cells:
             self.round_end_turn(cell)
 
@@ -282,7 +294,7 @@ class LoopBase(ActorBase):
         events, woke = self._wait(now, wake_at)
         self.threads.is_asleep = False
         is_alone = len(events) == 1 or now >= self.lanes.follow_until
-        if len(events) <= FEW and is_alone and not is_limited:
+        if len(events) <= MOST_DESCRIPTORS and is_alone and not is_limited:
             return self._direct.serve(events, woke, wake_at)
         self.descriptors.unserved = events
         self.descriptors.serve()

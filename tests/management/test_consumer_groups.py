@@ -51,8 +51,9 @@ def test_a_group_has_what_its_consumers_have(api, broker, consume):
     found = until(
         lambda: without_rates(api.get("/api/groups/%2F")),
         # The numbers of the queues' messages come with their statistics, which are older than those of the consumers.
-        lambda rows: [(each["messages_unacknowledged"], each["lag"] is None) for each in rows]
-        == [(6, False), (1, False)],
+        lambda rows: (
+            [(each["messages_unacknowledged"], each["lag"] is None) for each in rows] == [(6, False), (1, False)]
+        ),
     )
     assert found == [held, idle]
     assert without_rates(api.get("/api/groups?sort=consumers")) == [idle, held]

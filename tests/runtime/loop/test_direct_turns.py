@@ -1,4 +1,4 @@
-"""A few busy clients are served directly, without the work of lanes and rounds, and still hold up nobody else."""
+"""Clients that are equally busy are served directly, without the work of lanes and rounds, and hold up nobody else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from thespian.actors import ActorSystem
 
 from warren.runtime.loop import direct_turns, loop_base
-from warren.runtime.loop.lanes import BURST
+from warren.runtime.loop.lanes import BURST, Lanes
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 
@@ -49,6 +49,17 @@ class Busy(Process):
     def on_go(self, sender):
         Busy.turns += 1
         self.send(self.myAddress, ("go",))
+
+
+class Tired(Process):
+    """Is ready for three turns from its first message on."""
+
+    turns = 0
+
+    def on_go(self, sender):
+        self.turns += 1
+        if self.turns < 3:
+            self.send(self.myAddress, ("go",))
 
 
 class Relay(Process):
@@ -164,6 +175,56 @@ def test_many_busy_processes_of_one_client_do_not_hold_up_another(loop, pipes, n
     spin({3: flood, 20: lambda spinner: os.write(pipes[1][1], b"x")})
     (turns,) = noted
     assert turns <= BURST
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """A list with an entry for each time that lanes had turns."""
+    had = []
+    plain = Lanes.have_turns
+
+    def have_turns(self, turn, now):
+        had.append(now)
+        return plain(self, turn, now)
+
+    monkeypatch.setattr(Lanes, "have_turns", have_turns)
+    return had
+
+
+def test_twenty_busy_clients_need_no_lanes(loop, noted, rounds):
+    """While each client has as little to do as any other, lanes would only cost time."""
+    pipes = [os.pipe() for _ in range(20)]
+    for reading, _ in pipes:
+        opened(loop, Noter, reading, noted)
+    last = opened(loop, Spinner, pipes[-1][0], lambda: len(noted) == 19, {})
+    rounds.clear()
+    for _, writing in pipes:
+        os.write(writing, b".")
+    loop.run_forever()
+    assert noted == [b"."] * 19
+    assert loop.cells[last.actorAddressString].actor.turns == 1
+    assert rounds == []
+    for pair in pipes:
+        for fd in pair:
+            os.close(fd)
+
+
+def test_lanes_are_given_up_when_no_client_needs_them(loop, noted, rounds, spin, monkeypatch):
+    """200 processes that a client keeps busy have lanes; when they rest, the loop goes on without lanes."""
+    monkeypatch.setattr(loop_base, "POLL_INTERVAL", 0.0)
+    monkeypatch.setattr(direct_turns, "POLL_INTERVAL", 0.0)
+    monkeypatch.setattr(direct_turns, "LONG_TURN_SECONDS", 600.0)
+    loop.watchdog.floor = 600.0
+    system = ActorSystem(systemBase=loop, transientUnique=True)
+    workers = [system.createActor(Tired) for _ in range(200)]
+
+    def flood(spinner):
+        for worker in workers:
+            spinner.send(worker, ("go",))
+
+    spin({3: flood, 5_000: lambda _: rounds.append("rested"), 6_000: noted.append})
+    assert rounds[-1] == "rested"
+    assert len(rounds) > 1
 
 
 def test_a_call_from_another_thread_is_next(loop, noted, spin, patient):
