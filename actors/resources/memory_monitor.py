@@ -35,7 +35,7 @@ from ..context.node_context import NodeContext
 from ..context.starting import ToNewMemoryMonitor
 from ..contracts.resources import MemoryStatus, ToMemoryUser, to_alarms, to_memory_user
 from .garbage import Garbage
-from .heap_return import HeapReturn
+from .heap_return import ALARM_PAUSE, HeapReturn
 from .ram_durations import INFINITE, RamDurations
 
 log = logging.getLogger("warren.memory")
@@ -156,7 +156,8 @@ class MemoryMonitor(Process):
 
     def _wait(self) -> None:
         if self.memory is not None:
-            self.start_timer(self.context.settings.memory_monitor_interval / 1000)
+            seconds = self.context.settings.memory_monitor_interval / 1000
+            self.start_timer(min(seconds, ALARM_PAUSE) if self.alarmed else seconds)
 
     async def _sample(self) -> None:
         if self.memory is None:

@@ -52,15 +52,13 @@ class DirectTurns:
         `now` is the present time, and `wake_at` when the next timer is due, if there is one.
         """
         base, ready, watchdog = self._base, self._base.ready, self._base.watchdog
-        #: The owners of the descriptors served so far.
-        served: set[Cell] = set()
         over = now + DIRECT_SECONDS
         if wake_at is not None and wake_at < over:
             over = wake_at
         self.goes_on = False
         while True:
             ends = min(now + POLL_INTERVAL, over)
-            now = self._read(events, now, served)
+            now = self._read(events, now)
             now = self._follow(now, ends)
             if not ready:
                 return now
@@ -74,10 +72,9 @@ class DirectTurns:
             if len(events) > MOST_DESCRIPTORS or base.descriptors.unserved:
                 base.descriptors.unserved += events
                 break
-        if len(served) == 1:
-            base.lanes.admit(served.pop())
-        else:
-            base.lanes.admit_each()
+        # Even if one client alone was served, others may have caused what is ready: the end of a blocking call wakes
+        # hundreds of processes, and in the lane of that client its own would wait behind them.
+        base.lanes.admit_each()
         return now
 
     def _is_crowded(self) -> bool:
@@ -90,8 +87,8 @@ class DirectTurns:
             return False
         return count > MOST_READY or count > BURST + len({cell.client or cell.parent for cell in ready})
 
-    def _read(self, events: list[tuple[int, int]], now: float, served: set[Cell]) -> float:
-        """Let the owners of ready descriptors have their turns, and add them to `served`. Return the time.
+    def _read(self, events: list[tuple[int, int]], now: float) -> float:
+        """Let the owners of ready descriptors have their turns. Return the time.
 
         Descriptors of processes that share their turns, and of plain actors, are left to `Descriptors`.
         """
@@ -109,7 +106,6 @@ class DirectTurns:
             if cell.group or cell.handlers is None:
                 base.descriptors.unserved.append((fd, mask))
                 continue
-            served.add(cell)
             base.descriptor_turn(cell, fd, mask, wanted)
             began, now = now, monotonic()
             if now - began > floor or now - began > LONG_TURN_SECONDS:
