@@ -11,8 +11,8 @@ an attempt with nothing to give back costs 0.03 ms. So the memory monitor simply
   cost of such attempts under `COST`.
 
 Under a memory alarm publishers wait for what is given back. So size and growth do not matter then, and the pauses are
-shorter. While the C library gives pages back, no other thread can allocate memory: 65 ms for the 300 MB that queues page
-out in a second. So that is done twenty times a second, for a twentieth of it.
+shorter. While the C library gives pages back, no other thread can allocate memory: 65 ms for the 300 MB that queues
+page out in a second. So that is done twenty times a second, for a twentieth of it.
 """
 
 from __future__ import annotations
