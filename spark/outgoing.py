@@ -19,7 +19,14 @@ from ..amqp.constants import CLASS_BASIC, FRAME_BODY, FRAME_HEADER, FRAME_OVERHE
 from ..amqp.fields import FieldError, Table, table_from
 from ..amqp.frames import CONTENT_HEAD, END, HEAD, method_frame
 from ..amqp.methods import BasicPublish
-from ..amqp.properties import Properties, encode_properties
+from ..amqp.properties import (
+    FLAG_MESSAGE_ID,
+    PROPERTY_KINDS,
+    Properties,
+    decode_properties,
+    encode_properties,
+    property_flags,
+)
 from .errors import wrong_options
 from .outgoing_columns import FrameColumns, JoinedFrames, byte_lengths, hashable
 from .wire import CHANNEL
@@ -86,7 +93,7 @@ class OutgoingPart:
         return self.joined.data[bounds[start] : bounds[stop]]
 
     def stop_for(self, start: int, body_bytes: int, frame_bytes: int) -> int:
-        """The place behind the first row with which the rows from `start` on have so many bytes of bodies or frames."""
+        """The place behind the first row with which the rows from `start` on reach `body_bytes` or `frame_bytes`."""
         bounds = self.joined.bounds
         by_bodies = np.searchsorted(self._ends, self.body_bytes(start) + body_bytes) + 1
         by_frames = np.searchsorted(bounds, int(bounds[start]) + frame_bytes)
@@ -226,8 +233,6 @@ def _table(headers: Any) -> Table:
 @lru_cache(maxsize=4096)
 def _split(props: bytes) -> tuple[bytes, bytes, bool]:
     """Properties cut at the place of the message id, with its flag set, and whether there was one."""
-    from ..amqp.properties import FLAG_MESSAGE_ID, PROPERTY_KINDS, decode_properties, property_flags
-
     found = decode_properties(props)
     had_one = found.message_id is not None
     before, after = Properties(), Properties()
@@ -252,8 +257,6 @@ def with_id(props: bytes, message_id: str) -> bytes:
         if len(encoded) > 255:
             raise wrong_options(f"option 'messageId' of format 'warren': '{message_id[:80]}…' is longer than 255 bytes")
         return b"".join((before, bytes((len(encoded),)), encoded, after))
-    from ..amqp.properties import decode_properties
-
     found = decode_properties(props)
     found.headers = (found.headers or Table()).replaced("x-warren-dedup", "S", encoded)
     return encode_properties(found)

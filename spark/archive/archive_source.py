@@ -17,7 +17,6 @@ from ..endpoints import Endpoint
 from ..options import StreamOptions, option
 from ..reading.batch_reader import RangePartition
 from ..reading.offsets import QueueRange, QueueState, plan, ranges
-from ..reading.range_reading import RangeReading, task_name
 from ..reading.stream_reader import StreamReader
 from ..rows.columns import COLUMNS, RowPlan
 from .notes import FILE_DDL, ArchivedFile
@@ -112,11 +111,11 @@ class ArchiveReader(StreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, ArchivePartition)
-        piece, options = partition.piece, self._options
-        reader = RangeReading(options, piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoints)
+        piece = partition.piece
+        batches = partition.reading(self._options, self._rows).batches()
         gaps = len(partition.covers) - (piece.next - piece.first)
         writer = FileWriter(self._target, piece.queue, piece.id, partition.covers, gaps, partition.at, self._compress)
-        files = list(writer.write(_dated(reader.batches(), partition.at)))
+        files = list(writer.write(_dated(batches, partition.at)))
         yield _file_batch(files)
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 
 from ..endpoints import Endpoint
 from ..errors import broker_away, no_such_queue, refused
-from ..options import BatchOptions
+from ..options import BatchOptions, StreamOptions
 from ..rows.columns import RowPlan
 from ..wire import Away, BrokerConnection, Refused
 from .arrivals import number_at
@@ -43,6 +43,10 @@ class RangePartition(InputPartition):
         self.piece = piece
         #: See `QueueState.endpoints`.
         self.endpoints = tuple(endpoints)
+
+    def reading(self, options: BatchOptions | StreamOptions, rows: RowPlan) -> RangeReading:
+        """How the task that has this partition reads it."""
+        return RangeReading(options, self.piece, rows, options.fail_on_data_loss, task_name(), self.endpoints)
 
 
 class BatchReader(DataSourceReader):
@@ -89,11 +93,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        options = self._options
-        reader = RangeReading(
-            options, partition.piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoints
-        )
-        return reader.batches()
+        return partition.reading(self._options, self._rows).batches()
 
 
 class FilteringBatchReader(BatchReader):

@@ -113,8 +113,8 @@ def _state(connection: BrokerConnection, row: dict[str, Any]) -> QueueState:
 def _endpoints(connection: BrokerConnection, row: dict[str, Any]) -> tuple[Endpoint, ...]:
     """The endpoints of a row of the catalogue as this machine reaches them.
 
-    The broker does not know by which address the client has reached it, if that was mapped on the way. So the endpoint
-    of the connection stands for the node of the connection.
+    The broker cannot see by which address the client has reached it, if that was mapped on the way. So the endpoint of
+    the connection stands for the node of the connection.
     """
     endpoints = [connection.options.mapped(*endpoint_of(each)) for each in row.get("endpoints") or ()]
     if row.get("here"):

@@ -4,12 +4,12 @@ An offset is JSON:
 
     {"v": 1, "at": 1763800000000, "cut": 250000, "queues": {"orders": {"id": "9f…", "life": 3, "next": 1234567}}}
 
-`next` is the first number that is not read yet. `at` (milliseconds) and `cut` (numbers in a partition) are those of
-the trigger that made the offset, so two offsets always give the same partitions, even if a restart has changed the
-options. The end offset of a query's first micro-batch also has `from`, in the same form as `queues`: the numbers at
-which the query began. Spark asks a new query for its first offset, asks again after a crash, and logs neither answer;
-without `from` a beginning such as `latest` would move. `gaps` and `begin` of a queue describe the micro-batch that ends
-there. Keys that this version does not know are passed on from one offset to the next.
+`next` is the first number that is not read yet. `at` (milliseconds) and `cut` (numbers in a partition) are those of the
+trigger that made the offset, so two offsets always give the same partitions, even if a restart has changed the options.
+The end offset of a query's first micro-batch also has `from`, in the same form as `queues`: the numbers at which the
+query began. Spark asks a new query for its first offset, asks again after a crash, and logs neither answer; without
+`from` a beginning such as `latest` would move. `gaps` and `begin` of a queue describe the micro-batch that ends there.
+Keys that this version does not have are passed on from one offset to the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The connection of a stream's planner: it asks about queues, acknowledges, and holds the query's right to delete.
 
-Spark's planner is a process of its own, which sleeps between two calls, so a thread sends the heartbeats. The broker
-learns by them that a machine was lost, and gives its exclusive queues free.
+Spark's planner is a process of its own, which sleeps between two calls, so a thread sends the heartbeats. If they stop,
+because a machine was lost, the broker closes the connection and deletes its exclusive queues.
 """
 
 from __future__ import annotations

@@ -42,7 +42,6 @@ from .offsets import (
     unknown_keys,
 )
 from .planner import Planner
-from .range_reading import RangeReading, task_name
 
 log = logging.getLogger("warren.spark")
 
@@ -87,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, state in states.items():
                 begin = begins.get(name, first_number(state, self._options.starting_offsets))
                 places[name] = place_of(state, begin, begin)
-            # Spark logs only ends, so the first end says where the query began.
+            # Spark logs only ends, so the first end also has where the query began.
             self._initial = self._offset(places) | {"initial": True}
         return self._initial
 
@@ -221,11 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        options = self._options
-        reader = RangeReading(
-            options, partition.piece, self._rows, options.fail_on_data_loss, task_name(), partition.endpoints
-        )
-        return reader.batches()
+        return partition.reading(self._options, self._rows).batches()
 
     # -- commit ---
 
