@@ -32,7 +32,7 @@ VHOST, USER, CHANNELS = "vhost", "user", "channels"
 
 
 def limited_by(record: Record) -> tuple[Counted, ...]:
-    """What this record may set limits for."""
+    """The counts that this record may limit."""
     if isinstance(record, User):
         return (USER, record.name), (CHANNELS, record.name)
     if isinstance(record, Parameter) and record.key[1:] == VHOST_LIMITS:
@@ -63,9 +63,9 @@ class Sessions:
         self._by_vhost: dict[str, dict[str, ClientSession]] = {}
         #: The counts of each connected node that are not 0, by the name of its system of actors.
         self.elsewhere: dict[str, dict[Counted, int]] = {}
-        #: What has a limit and is reported to other nodes; empty while no other node is connected.
+        #: The counts that have a limit and are reported to other nodes; empty while no other node is connected.
         self.shared: set[Counted] = set()
-        #: What of it has changed since it was reported, and whether `tracking` is notified of that.
+        #: Those of `shared` that have changed since they were reported, and whether `tracking` is notified of that.
         self._changed: dict[Counted, None] = {}
         self._is_notified = False
         #: The process that reports counts to other nodes; None on a node without one.
@@ -76,7 +76,7 @@ class Sessions:
         self._by_id[session.connection_id] = session
         self._by_user.setdefault(session.user, {})[session.connection_id] = session
         self._by_vhost.setdefault(session.vhost, {})[session.connection_id] = session
-        self._ends_or_begins(session, process)
+        self._counts_changed(session, process)
 
     def leave(self, connection_id: str, process: Process) -> None:
         """Forget a connection, if it has entered."""
@@ -86,9 +86,9 @@ class Sessions:
                 del index[key][connection_id]
                 if not index[key]:
                     del index[key]
-            self._ends_or_begins(session, process)
+            self._counts_changed(session, process)
 
-    def _ends_or_begins(self, session: ClientSession, process: Process) -> None:
+    def _counts_changed(self, session: ClientSession, process: Process) -> None:
         if self.shared:
             for counted in ((VHOST, session.vhost), (USER, session.user), (CHANNELS, session.user)):
                 self._note(counted, process)
@@ -106,7 +106,7 @@ class Sessions:
                 process.send(self.tracking, to_session_tracking.counts_changed())
 
     def take_changed(self) -> list[Counted]:
-        """What has changed since the last call."""
+        """The counts in `shared` that have changed since the last call."""
         changed = list(self._changed)
         self._changed.clear()
         self._is_notified = False

@@ -27,22 +27,25 @@ from .nodes import contexts, exchange_types, listeners_of_all
 Row = dict[str, Any]
 Ranges = dict[str, Range]
 
-#: RabbitMQ's version whose API this is; tools branch on it.
+#: The version of RabbitMQ whose API this is; tools branch on it.
 RABBITMQ_VERSION = "3.10.8"
 
-#: What RabbitMQ says about the memory of an Erlang process, which a process here has not got.
+#: What RabbitMQ reports of the memory of an Erlang process. Processes here have no such figures, so all are 0.
 GARBAGE = {"max_heap_size": 0, "min_bin_vheap_size": 0, "min_heap_size": 0, "fullsweep_after": 0, "minor_gcs": 0}
 
 #: Counters that channels have and queues have not.
 NOT_OF_QUEUES = ("confirm", "return_unroutable", "drop_unroutable")
 
-#: Keys of a connection and of a channel that say what it waits for: `blocked_by` are the names of channels or queues,
-#: and `blocked_share` is the part of the last seconds for which it had no credit.
+#: Keys of a connection and of a channel with what it waits for: `blocked_by` are the names of channels or queues, and
+#: `blocked_share` is the part of the last seconds for which it had no credit.
 BLOCKED = ("blocked_by", "blocked_seconds", "blocked_share")
 
 #: Keys of queues that RabbitMQ does not have: the pace of a paced queue, the longest lanes of one with fair lanes, and
 #: the members of a group.
 OWN_OF_QUEUES = ("pace", "lanes", "group_members")
+
+#: Bytes of memory that a queue without messages takes, about.
+QUEUE_BYTES = 20_000
 
 #: Seconds without activity after which a queue or a channel is idle.
 IDLE_AFTER = 10.0
@@ -98,7 +101,7 @@ def queue(call: ApiCall, name: Name, ranges: Ranges) -> Row:
         "exclusive_consumer_tag": stats.get("exclusive_consumer_tag") or None,
         "single_active_consumer_tag": stats.get("single_active_consumer_tag") or None,
         "head_message_timestamp": stats.get("head_message_timestamp") or None,
-        "memory": 20_000 + ready_bytes + unacked_bytes,
+        "memory": QUEUE_BYTES + ready_bytes + unacked_bytes,
         "reductions": sum(stats.get("counts", ())),
         "reductions_details": {"rate": 0.0},
         "garbage_collection": GARBAGE,
@@ -282,9 +285,9 @@ def vhost(call: ApiCall, name: str) -> Row:
     """A virtual host (CM-281), with the sums over its queues unless the request asks for other columns alone."""
     state = call.state
     row = state.vhosts[name]
-    said = next((each for each in state.definitions["vhosts"] if each["name"] == name), None)
-    tags = list(said["tags"]) if said else []
-    description = said["description"] if said else ""
+    record = next((each for each in state.definitions["vhosts"] if each["name"] == name), None)
+    tags = list(record["tags"]) if record else []
+    description = record["description"] if record else ""
     if name == DEFAULT_VHOST and not description:
         description = DEFAULT_DESCRIPTION
     metadata: Row = {"description": description, "tags": tags}
@@ -292,7 +295,7 @@ def vhost(call: ApiCall, name: str) -> Row:
         "name": name,
         "description": description,
         "tags": tags,
-        "default_queue_type": (said["default_queue_type"] if said else "") or "undefined",
+        "default_queue_type": (record["default_queue_type"] if record else "") or "undefined",
         "metadata": metadata,
         "tracing": row["tracing"],
         "cluster_state": {state.node_name: "stopped" if row["is_down"] else "running"},
