@@ -7,8 +7,8 @@
         cluster.start_node(1)
         cluster.wait_healthy()
 
-The nodes are real: each has a thread, sockets and a port of its own, and they talk over TCP. So a test sees what
-clients of a cluster see when a node dies, stands still or is cut off.
+The nodes are real: each has a thread, sockets and a port of its own, and they are connected over TCP. So a test sees
+what clients of a cluster see when a node dies, stands still or is cut off.
 """
 
 from __future__ import annotations
@@ -171,9 +171,9 @@ class Cluster(Messaging):
 
     @property
     def leader(self) -> str | None:
-        """The name of the node that orders the changes of metadata; None if no node that runs knows one.
+        """The name of the node that orders the changes of metadata; None if no node that runs has a leader.
 
-        If nodes know different leaders, as after a partition, the one with the latest term is right.
+        If nodes have different leaders, as after a partition, the one with the latest term is right.
         """
         known = [(status["term"], status["leader"]) for status in map(self._status, self.nodes) if status is not None]
         return max((each for each in known if each[1]), default=(0, None))[1]
@@ -321,7 +321,7 @@ class Cluster(Messaging):
         return ""
 
     def _status(self, name: str) -> MembershipStatus | None:
-        """What the node knows of the cluster; None if it does not run or stands still."""
+        """The cluster as the node sees it; None if the node does not run or stands still."""
         node = None if name in self._paused else running_node(self._brokers[name])
         try:
             return None if node is None else node.ask_named(MEMBERS, to_membership.membership())

@@ -142,7 +142,7 @@ def in_parts(table: Growing[K, V]) -> PartedTable[K, V]:
 
 
 def put_in(tables: Growing[Group, Growing[K, V]], group: Group, key: K, value: V) -> None:
-    """Put an entry into the table of its group, which grows as `in_parts` says and is made if it is missing."""
+    """Put an entry into the table of its group, which is made if it is missing and grows as `in_parts` describes."""
     table = tables.get(group)
     if table is None:
         table = tables[group] = {}

@@ -54,7 +54,7 @@ SHUTDOWN_SECONDS = 1.0
 #: before loses no confirmed message.
 STORE_SECONDS = 60.0
 
-#: Random bytes that tell the runs of a node apart.
+#: Random bytes by which the runs of a node are told apart.
 INCARNATION_BYTES = 8
 
 #: Runs of a node that may be lost one after the other while they start, before the start fails.
@@ -178,7 +178,7 @@ class RunningNode:
         except DataDirError as error:
             raise DataDirUnusable(str(error)) from None
         clustering = clustering_of(settings, is_founder)
-        # Other nodes know the processes of this run by the name of their system.
+        # Other nodes recognise the processes of this run by the name of their system.
         name = f"{settings.node_name}-{os.urandom(INCARNATION_BYTES).hex()}"
         self._base = LoopBase(name=name, thread=thread, shutdown_seconds=SHUTDOWN_SECONDS)
         self._is_interrupted = self._has_started = False

@@ -3,7 +3,7 @@
     @seam("where requeued messages go")
     def insert(self, returned: list[Run]) -> None: ...
 
-The name of a seam tells what its function decides, so it stays true when the function is renamed, moved to another
+The name of a seam describes what its function decides, so it stays true when the function is renamed, moved to another
 class or file, or rewritten: only the decorator moves along. `seam` returns the function itself, so a broker pays for a
 seam with one entry of a list, made at the import. Functions that make one decision together, such as two
 implementations of one interface, share a name. `tests/planting.py` finds the functions here.

@@ -32,7 +32,7 @@ def _bytes(count: int) -> bytes:
     return b".{%d}" % count if count else b""
 
 
-#: A length of one byte, and as many bytes as it says.
+#: A length of one byte, and that many bytes.
 _SHORT = b"(?:%b)" % b"|".join([re.escape(bytes((count,))) + _bytes(count) for count in range(64)])
 _VALUE = b"(?:S\0\0\0%b|%b)" % (
     _SHORT,

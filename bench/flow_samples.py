@@ -1,7 +1,7 @@
 """What samples of flow control cost the broker: its processor time with and without somebody who is bound to them.
 
     python -m warren.bench.flow_samples              1, 100 and 500 connections
-    python -m warren.bench.flow_samples 1000         so many connections
+    python -m warren.bench.flow_samples 1000         1,000 connections
 
 Each connection has a channel and publishes a message to a queue of its own twice a second, so that all connections,
 channels and queues are read for each sample. Phases with and without a binding follow each other, because the machine's
@@ -45,7 +45,7 @@ class Crowd:
             self._messages.append(method_frame(1, methods.BasicPublish(routing_key=queue)) + content)
 
     def publish_for(self, seconds: float) -> None:
-        """Publish for so long."""
+        """Publish as fast as the broker takes messages, for this many seconds."""
         began = due = time.perf_counter()
         while time.perf_counter() - began < seconds:
             for client, frames in zip(self._clients, self._messages):

@@ -4,8 +4,8 @@
 
 Two sessions exchange messages over a pair of sockets in one thread, so the figures contain everything but the loop:
 encoding, framing, both system calls, cutting, decoding, and the hand-over to the receiving system. Each row is a kind
-of message, each column the cost of a frame that carries so many of them. The last two columns are the cost of a frame
-without its messages, and that of one more message in a frame.
+of message, each column the cost of a frame that carries that number of them. The last two columns are the cost of a
+frame without its messages, and that of one more message in a frame.
 """
 
 from __future__ import annotations

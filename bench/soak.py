@@ -37,7 +37,7 @@ SAMPLES = 60
 GROWTH = 10_000_000
 #: Entities of one kind, before the churn goes on with the next kind.
 ENTITIES = 60
-#: After so many milliseconds messages of the load expire.
+#: Milliseconds after which messages of the load expire.
 EXPIRE_MS = 2000
 EXPIRE_SECONDS = EXPIRE_MS / 1000
 #: Seconds that an answer may take. The machine may be busy with other work.

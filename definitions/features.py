@@ -19,13 +19,13 @@ FEATURES: dict[str, str] = {
     "expiry_columns": "Messages that are published to a mirrored queue together may expire at different times",
 }
 
-#: Without this feature no queue is mirrored: older nodes do not know the group of a queue.
+#: Without this feature no queue is mirrored: older nodes cannot read the group in the row of a queue.
 MIRRORED_QUEUES = "mirrored_queues"
 
 #: Without this feature a quorum queue is on one node: older mirrors do not record how often messages were returned.
 REPLICATED_QUORUM_QUEUES = "replicated_quorum_queues"
 
-#: Without this feature a stream is on one node: older mirrors do not know the segments of streams.
+#: Without this feature a stream is on one node: older mirrors cannot read the segments of streams.
 REPLICATED_STREAMS = "replicated_streams"
 
 #: A node whose build lacks this feature holds no clock of a pace group.

@@ -162,7 +162,7 @@ class Node:
     role: str = "data"
     #: Host and port at which other nodes reach it.
     address: str = ""
-    #: The version of warren that it runs, and the features that this version knows.
+    #: The version of warren that it runs, and the features that this version has.
     build: str = ""
     features: tuple[str, ...] = ()
     #: Unique among all nodes that the cluster has ever had: the command that adds a node counts them.

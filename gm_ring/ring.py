@@ -153,7 +153,7 @@ class RingMember:
 
     @property
     def owes_done(self) -> bool:
-        """Whether a receiver lacks the latest `done` of a stream for which this member speaks (`tell_done`)."""
+        """Whether a receiver lacks the latest `done` of a stream of which this member is the speaker (`tell_done`)."""
         return any([True for _ in self._without_done()])
 
     # -- events, from the owner
@@ -260,7 +260,7 @@ class RingMember:
             self._send_pubs(name, receiver, stream, state, receiver.streams[stream], state.retained.last)
 
     def _without_done(self) -> Iterator[tuple[Member, Receiver, Stream, StreamState]]:
-        """The receivers that lack the latest `done` of a stream for which this member speaks."""
+        """The receivers that lack the latest `done` of a stream of which this member is the speaker."""
         for stream, state in self._streams.items():
             if self.speaks(stream):
                 for name, receiver in self._receivers.items():
@@ -332,7 +332,7 @@ class RingMember:
     def _seed(self, sender: Member, receiver: Receiver) -> None:
         """Begin to send to a new member.
 
-        Its right neighbour will be the first member of the ring, which never needs a stream for which it speaks itself.
+        Its right neighbour will be the first member of the ring, which never needs a stream of which it is the speaker.
         """
         starts: list[Position] = []
         for stream, state in self._streams.items():

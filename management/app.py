@@ -132,7 +132,7 @@ def _check_names(names: Mapping[str, str]) -> None:
 
 
 def _allowed(endpoint: Endpoint) -> str:
-    """The value of the header `allow`: the methods that the endpoint knows, in the order in which RabbitMQ has them."""
+    """The value of the header `allow`: the methods that the endpoint has, in RabbitMQ's order."""
     known = {*endpoint.methods, "OPTIONS"} | ({"HEAD"} if "GET" in endpoint.methods else set())
     return ", ".join(name for name in ("HEAD", "GET", "POST", "PUT", "DELETE", "OPTIONS") if name in known)
 

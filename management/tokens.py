@@ -8,7 +8,7 @@ until tokens have expired.
 The keys of the provider (JWKS) are at an address or in a file. They are read when a token needs them, again when a
 token names a key that they lack, and at the latest after `KEPT` seconds. A key that nobody has must not make this
 process ask the provider for each request, so it asks at most once in `AGAIN` seconds. Only signatures by private keys
-are accepted: with HMAC anybody who knows the public key could sign.
+are accepted: with HMAC anybody who has the public key could sign.
 """
 
 from __future__ import annotations

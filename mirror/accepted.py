@@ -1,4 +1,4 @@
-"""How the master of a mirrored queue that deduplicates tells its mirrors what it has accepted (SP-31)."""
+"""How the master of a mirrored queue that deduplicates reports to its mirrors what it has accepted (SP-31)."""
 
 from __future__ import annotations
 

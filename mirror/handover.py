@@ -3,7 +3,7 @@
 From the beginning the master takes no publishes and delivers nothing; what clients send it waits. It still takes
 acknowledgements for a moment (`settled`), because those that wait are lost if another member becomes the master, and
 their messages come again. From then on it adds nothing to its stream. When all members have received and stored
-whatever it has told them, and its publishers have their confirms (`rest`), it answers, and whoever asked proposes the
+whatever it has sent them, and its publishers have their confirms (`rest`), it answers, and the asker proposes the
 transfer. If that is refused the queue goes on. If it is in force, the old master sends the next one the numbers of the
 messages whose acknowledgements have waited (`Handover`). The next one begins when it has removed them. All else that
 waited was never taken: channels publish it again to the next master.
@@ -34,7 +34,7 @@ SETTLE_SECONDS, QUIET_SECONDS = 0.1, 0.02
 #: Seconds that a new master waits for the old one. If the old one's node is lost, acknowledged messages come again.
 HANDOVER_SECONDS = 1.0
 
-#: Seconds after which a queue at rest goes on if nobody has said what has become of its transfer. If the transfer is in
+#: Seconds after which a queue at rest goes on if it has received no outcome of its transfer. If the transfer is in
 #: force later than that, publishers and consumers see a failover.
 TRANSFER_SECONDS = 3.0
 

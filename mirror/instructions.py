@@ -3,7 +3,7 @@
 | kind | content | a mirror |
 |---|---|---|
 | PUBLISH | who published, in msgpack behind its size (u32), and a run (`records.encode_run`) | takes the run |
-| REMOVE | spans of numbers | forgets these messages; a number that it does not know has gone before |
+| REMOVE | spans of numbers | forgets these messages; a number that it does not have was removed before |
 | PURGE | spans of numbers | forgets all messages but these |
 | ANSWERED | msgpack: channels, each with a number | forgets publishes of the channel below the number |
 | TAKEN | msgpack: channels, each with ranges of publish numbers | remembers that these were taken |
@@ -12,7 +12,7 @@
 | KEPT_FROM | u64 | drops the segments of the stream whose messages are all below this number |
 | PUBLISH_ONCE | digests behind their count (u32), and the content of a PUBLISH | takes the run, remembers the digests |
 | ACCEPTED | whether persistent (u8), and digests (`digest_records`) | remembers messages that have left already |
-| WINDOW | u64 | remembers the last so many publishes from now on; 0: none |
+| WINDOW | u64 | remembers this many of the last publishes from now on; 0: none |
 | RETURNED | numbers and how often (`records.encode_returns`) | remembers how often these messages were returned |
 
 Mirrors have the same numbers as the master. So a message is named by its number, and no instruction is about consumers:

@@ -1,7 +1,7 @@
 """`Publishers`: which publishes of each channel a replica has taken; `Reclaims`: the channels that ask about them.
 
-When a channel loses the master of a queue, or the connection to it, it does not know whether its unanswered publishes
-reached the queue. The new master knows: the queue has the publishes that it has taken, and no replica has the others
+When a channel loses the master of a queue, or the connection to it, it cannot tell whether its unanswered publishes
+reached the queue. The new master can: the queue has the publishes that it has taken, and no replica has the others
 (CL-95). So every replica records, for each channel, which publishes were taken (CL-65). A channel sends with its
 publishes the number below which it awaits no answer any more, and the master passes that number on to the mirrors; only
 then do they forget a publish, so a confirm that was sent and lost does no harm.

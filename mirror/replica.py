@@ -1,6 +1,6 @@
 """`Mirror`: the role of a replica that follows the master of its queue.
 
-It has no clients. Channels reach the master by the queue's row. A channel whose message reaches a mirror knows an older
+It has no clients. Channels reach the master by the queue's row. A channel whose message reaches a mirror has an older
 row, in which this replica was still the master, or a newer one, in which it will be. The message is dropped, as if it
 had been sent to a process that has ended.
 """

@@ -79,8 +79,8 @@ RETRY_SECONDS = 0.25
 #: may forget. After fewer it waits until `DONE_TIMER` fires.
 ANSWERED_AT_ONCE = 64
 
-#: Seconds after which a master forgets publishes of channels that it does not know. A channel that lives has asked for
-#: them by then, unless it has given up.
+#: Seconds after which a master forgets publishes of channels of which it has no record. A channel that lives has asked
+#: for them by then, unless it has given up.
 ORPHAN_SECONDS = 60.0
 
 #: Seconds between two checks of the progress of a ring for which publishers wait.
@@ -175,7 +175,7 @@ class MirrorReplication:
             handover.hand_over(self._replica, group, self.is_resting)
             self._leave("it is not the master of its queue any more")
         elif self._is_master and not was_master:
-            # The promotion begins in this turn, because the next message may come from a client that knows the new row.
+            # The promotion begins in this turn, because the next message may come from a channel that has the new row.
             self._is_promoting = True
             self._handover.begin(Member(*old.speakers[ONLY]), group)
             if self._handover.is_awaited:
@@ -395,7 +395,9 @@ class MirrorReplication:
         return self._ring.view.epoch
 
     def _is_level(self) -> bool:
-        """Whether all members have received and stored what the master has told them, and publishers know it."""
+        """Whether all members have received and stored what the master has sent them, and publishers have their
+        confirms.
+        """
         backing, confirming = self._mirrored, self._mirrored.confirming
         told = min(confirming.received, confirming.stored) >= self._ring.last(ONLY) and self._replica.role.is_quiet
         return told and not backing.out and not confirming.is_waiting and not self._replica.state.confirms.unconfirmed
@@ -467,7 +469,7 @@ class MirrorReplication:
         self._reclaims.begin(last)
         self._mirrored.on_safe = lambda safe: self._reclaims.is_safe(self._safety.reached(last, safe))
         self._mirrored.took(self._ring.last(ONLY))
-        self._note_followers()  # limits and retention may make messages leave at once, which the mirrors must know
+        self._note_followers()  # limits and retention may make messages leave at once, which the mirrors must be sent
         if self._handover.removed and self._mirrored.is_followed:
             self._mirrored.out.append((instructions.REMOVE, self._handover.removed))
         self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)

@@ -1,7 +1,7 @@
 """`LoadConnection`: a connection to the broker under test.
 
-Opening it and declaring waits for the broker. After `start` nothing waits: what the socket does not take at once is
-kept and sent when it is writable, and the runner reads when it is readable.
+Opening the connection and declaring wait for the broker. After `start` nothing waits: bytes that the socket does not
+take at once are kept and sent when it is writable, and the runner reads when it is readable.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ STAMP_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a test does. 0 stands for no limit where nothing else is said; rates are messages a second."""
+    """What a test does. Unless a field has another meaning of 0, 0 is no limit; rates are messages a second."""
 
     uris: tuple[str, ...] = (DEFAULT_URI,)
     test_id: str = ""

@@ -8,7 +8,7 @@ from .latencies import PERCENTILES, Latencies
 from .options import Options
 from .statistics import LoadCounts, Statistics
 
-#: The share of one core from which the test itself is said to be the limit.
+#: The share of one core from which the report names the test itself as the limit.
 BUSY = 0.9
 
 #: Columns of the longest bar of a chart, and the rows of a chart.

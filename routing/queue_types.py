@@ -29,7 +29,7 @@ class QueueType:
     name: str
     module: str
     #: The arguments of declarations that this type accepts. It refuses those that only other types accept, and ignores
-    #: those that no type knows.
+    #: those that no type has.
     arguments: frozenset[str] = frozenset()
     #: The arguments of consumers that belong to other types, which it refuses.
     foreign_consumer_arguments: tuple[str, ...] = ()

@@ -393,7 +393,7 @@ class Process(Actor):
         """Note that this system has applied everything up to `index` of the log that all systems share.
 
         A connection to another system sends the index with its messages, and the other system does not hand them out
-        before it has applied as much. So a process there knows everything that the sender can have known.
+        before it has applied the log that far. So a process there has seen every change that the sender can have seen.
         """
         self._host.systems.set_applied(index)
 
@@ -453,7 +453,9 @@ class Process(Actor):
 
     @property
     def label(self) -> str:
-        """What the process stands for, as operators read it, such as a queue's name; empty if its class says it all."""
+        """What the process stands for, as operators read it, such as a queue's name; empty if the name of its class is
+        enough.
+        """
         return ""
 
     @property
@@ -680,7 +682,8 @@ class Process(Actor):
         except Exception:
             self._host.log.exception("%s failed in on_exit", self.myAddress)
 
-    # The two generators below are steps of the end of the process, each so much of the work of one turn (`remains`).
+    # The two generators below do the end of the process in steps, and yield how much work each step was
+    # (`END_OF_TURN`).
 
     def _end_conversations(self, reason: ExitReason) -> Iterator[int]:
         """Close the coroutines, give each asker ProcessDown, and give up the asks and the monitors of this process."""

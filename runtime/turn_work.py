@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from .coroutines import Slices
 
-#: Items that a process handles in one turn, of any number that a client has made. With the 2 to 20 µs that one takes, a
+#: How many items a process handles in one turn, when a client can make any number of them. One takes 2 to 20 µs, so a
 #: turn stays below 5 ms on a busy machine.
 STEP = 128
 
-#: The work of the end of a process that is done in one turn, 1 ms: so many messages to others, for example.
+#: The work of the end of a process that is done in one turn, 1 ms. The unit is, for example, a message to another
+#: process.
 END_OF_TURN = 500
 
 

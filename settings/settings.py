@@ -166,7 +166,7 @@ class Settings:
     max_message_size: int = setting(134_217_728, "bytes: largest message body", low=0, high=MAX_MESSAGE_SIZE_HARD_CAP)
     consumer_timeout: int | None = setting(
         1_800_000,
-        "ms that a delivery may stay unacknowledged, unless its queue or consumer says otherwise; None is no limit",
+        "ms that a delivery may stay unacknowledged, unless its queue or consumer sets another time; None is no limit",
         low=1,
         optional=True,
     )

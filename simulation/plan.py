@@ -295,7 +295,7 @@ _CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weigh
 _MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
 #: One in this many actions is the machine's.
 MACHINE_ONE_IN = 8
-#: One in so many plans has variants of queues; in one in so many a policy comes and goes, or consumers are in groups.
+#: One in this many plans has variants of queues, a policy that comes and goes, or consumers in groups.
 VARIANTS_ONE_IN, POLICIES_ONE_IN, GROUPS_ONE_IN = 4, 6, 8
 #: One in this many actions of a client is repeated at once by another.
 REPEAT_ONE_IN = 10

@@ -228,7 +228,7 @@ class RetryingPublisher(Program):
 
     @property
     def has_published(self) -> bool:
-        """Whether it awaits confirms."""
+        """Whether it has published messages that await confirms."""
         return bool(self._unconfirmed)
 
 

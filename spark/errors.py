@@ -34,7 +34,7 @@ def no_java(looked: Iterable[str]) -> SparkSourceError:
 
 
 def no_pyspark(found: str) -> SparkSourceError:
-    """PySpark, or another package of the extra, is missing or too old; `found` says which."""
+    """PySpark, or another package of the extra, is missing or too old; `found` is the part of the text about it."""
     return SparkSourceError(
         "E2", f"'warren pipeline' needs PySpark 4.2 or newer{found}. pip install 'warren-mq[spark]'"
     )
@@ -148,7 +148,7 @@ def queue_gone(queue: str, what: str) -> SparkSourceError:
 
 
 def bad_body(queue: str, number: int, declared: str, reason: str) -> SparkSourceError:
-    """A body is not what `bodyFormat` says, and `badBodies` is `fail`."""
+    """A body does not have the form that `bodyFormat` names, and `badBodies` is `fail`."""
     return SparkSourceError(
         "E9",
         f"queue '{queue}', number {number:,}: the body is not {declared}: {reason}. badBodies=null reads it as null",

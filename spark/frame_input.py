@@ -23,7 +23,7 @@ class FrameInput:
     def __init__(self, receive: Callable[[memoryview], int]) -> None:
         self._receive = receive
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
-        #: The part of the buffer that is received and not taken yet.
+        #: The received bytes that are not taken yet are `_buffer[_at:_end]`.
         self._at = self._end = 0
 
     def __bool__(self) -> bool:
@@ -41,7 +41,8 @@ class FrameInput:
         self._fill(CONTENT_HEAD.size)
         kind, _, length, _, _, size = CONTENT_HEAD.unpack_from(self._buffer, self._at)
         if kind == FRAME_HEADER and 0 < size <= RECEIVE_BYTES // 2:
-            # The usual content, with one body frame. Whatever frames come instead, they have so many bytes.
+            # The usual content has one body frame. A content with several has more bytes, so waiting for `whole` never
+            # hangs.
             whole = length + size + 2 * FRAME_OVERHEAD
             self._fill(whole)
             kind, _, length = HEAD.unpack_from(self._buffer, self._at + length + FRAME_OVERHEAD)
@@ -91,7 +92,7 @@ class FrameInput:
         return bytes(self._buffer[self._at - size : self._at])
 
     def _fill(self, size: int) -> None:
-        """Receive until so many bytes are not taken yet."""
+        """Receive until the buffer has at least `size` bytes that are not taken yet."""
         while self._end - self._at < size:
             has_little_room = len(self._buffer) - self._end < RECEIVE_BYTES // 2
             if self._at + size > len(self._buffer) or self._at and has_little_room:
@@ -99,7 +100,7 @@ class FrameInput:
             self._end += self._receive(self._buffer[self._end :])
 
     def _make_room(self, size: int) -> None:
-        """Move what is not taken yet to the beginning of a buffer for so many bytes."""
+        """Move the bytes that are not taken yet to the beginning of a buffer that holds at least `size` bytes."""
         rest = bytes(self._buffer[self._at : self._end])
         if size > len(self._buffer) or len(self._buffer) > RECEIVE_BYTES:
             self._buffer = memoryview(bytearray(max(size, RECEIVE_BYTES)))

@@ -1,9 +1,8 @@
 """`Guard`: checks what an exactly-once sink relies on: that each queue drops rows that are published twice (SP-83).
 
 A row is published to a queue by its name, through the default exchange, or to another exchange. Then the exchange or
-each queue that it may lead to must deduplicate; the broker's catalogue says whether that is so. The deduplication
-window of each queue must be at least as long as the rows of one task, because a task that fails publishes all of them
-again.
+each queue that it may lead to must deduplicate; the broker's catalogue has that. The deduplication window of each queue
+must be at least as long as the rows of one task, because a task that fails publishes all of them again.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class RowOptions(AnyOptions):
     bad_bodies: str = option(
         _one_of("replace", "null", "fail"),
         "replace",
-        "bodies that are not what `bodyFormat` says; `replace` is for text",
+        "what becomes of bodies that are not in `bodyFormat`; `replace` is for text",
     )
 
     def check(self) -> None:
@@ -387,7 +387,7 @@ class StreamOptions(QueueOptions):
     delete_on_commit: str = option(
         _one_of("false", "true", "strict"),
         "false",
-        "acknowledge what a finished micro-batch has read; `strict`: only when Spark says so",
+        "acknowledge what a finished micro-batch has read; `strict`: when the next one has begun",
     )
     delete_skipped: bool = option(
         _flag, "false", "let a query that deletes begin elsewhere than at `earliest`: what is below is deleted unread"

@@ -6,8 +6,8 @@ A row is sent as
 
 Most of that is the same in all rows, or is a number, which numpy writes for all rows together. What differs in length,
 such as bodies and message ids, is a column of Arrow. `RowEncoder.messages` makes the same frames one row after the
-other. It also does the rows that do not fit in here: those without a body, those whose body needs several frames, and
-those that are refused with an error that names the reason.
+other. It also handles the rows that this module does not: those without a body, those whose body needs several frames,
+and those that are refused with an error that names the reason.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ _NOTHING = pa.scalar(b"")
 
 
 class JoinedFrames(NamedTuple):
-    """The frames of some rows: their bytes, where those of each row begin, with one bound more than rows, the bytes of
-    each body, and how many rows go to each exchange and routing key.
+    """The frames of some rows.
+
+    data            the bytes of all frames, as a buffer
+    bounds          where the frames of each row begin in `data`, and at the end where those of the last row end
+    sizes           the bytes of each body
+    destinations    how many rows go to each exchange and routing key
     """
 
     data: Any
@@ -68,7 +72,7 @@ class FrameColumns:
         self._id_columns, self._scope = id_columns, scope
 
     def joined(self, batch: Any) -> JoinedFrames | None:
-        """The frames of all rows; None if a row does not fit in here."""
+        """The frames of all rows; None if only `RowEncoder.messages` can make those of some row."""
         columns = dict(zip(batch.schema.names, batch.columns))
         bodies = columns["body"].cast(pa.binary())
         if bodies.null_count:
@@ -82,7 +86,7 @@ class FrameColumns:
         rows = _Parts(len(sizes))
         destinations = self._add_methods(rows, columns)
         rows.constant(bytes((FRAME_HEADER,)) + self._channel)
-        rows.number(properties.lengths() + 12, 4)
+        rows.number(properties.lengths() + 12, 4)  # class, weight and body size have 12 bytes
         rows.constant(CLASS_BASIC.to_bytes(2, "big") + bytes(2))
         rows.number(sizes, 8)
         rows.extend(properties)
@@ -107,7 +111,7 @@ class FrameColumns:
     # -- properties ---
 
     def _properties(self, columns: Mapping[str, Any], count: int) -> _Parts | None:
-        """Flags and values of the properties of each row."""
+        """Flags and values of the properties of each row; None if only `RowEncoder.messages` can make them."""
         encoded = columns.get("properties")
         if encoded is None or encoded.null_count == count:
             return self._of_columns(columns, count)
@@ -172,6 +176,9 @@ class FrameColumns:
         parts.extend(ids)
         return True
 
+    # The three methods below add a property to all rows, and return whether all values fit. `has` is a mask of the rows
+    # that have the property, None if all do; `size` is the bytes of a number.
+
     def _add_text(self, parts: _Parts, column: Any, has: Any, size: int) -> bool:
         texts = column.cast(pa.binary())
         lengths = byte_lengths(texts)
@@ -227,14 +234,14 @@ def hashable(value: Any) -> Any:
 
 
 class _Parts:
-    """What some rows consist of, part by part: parts with one length in all rows, and columns of Arrow."""
+    """The bytes of some rows, part by part. A part has one length in all rows, or is a column of Arrow."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._columns: list[Any] = []
         #: The parts of one length behind the last column: bytes, or an array with a row of bytes for each row.
         self._open: list[Any] = []
-        #: Of everything in front of the open parts: the bytes of each row.
+        #: The bytes that each row has by now.
         self._lengths: Any = np.zeros(count, np.int64)
 
     def constant(self, data: bytes) -> None:
@@ -262,7 +269,7 @@ class _Parts:
             self.column(pa.array(values, pa.binary()).take(pa.array(place)))
 
     def extend(self, other: _Parts) -> None:
-        """Add all parts of another one."""
+        """Add all parts of `other`."""
         if other._columns:
             self._close()
             self._columns += other._columns

@@ -72,7 +72,7 @@ class WarrenDataSource(DataSource):
         return {str(name).lower(): value for name, value in self.options.items()}
 
     def _options(self) -> RowOptions:
-        """The options of a read, before Spark has said whether it is a batch or a stream."""
+        """The options of a read, before Spark has decided whether it is a batch or a stream."""
         given = self._given()
         if "path" in given:
             return parse_read(given, DirectoryOptions)

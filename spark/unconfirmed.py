@@ -19,19 +19,18 @@ class _NumberedPart(NamedTuple):
 class UnconfirmedRows:
     """Counts rows and bytes of bodies. A publish number counts from 1.
 
-    Brokers confirm in order most of the time. So what all rows up to a number have is kept as that number, and only
-    numbers behind it, which were confirmed early, one by one. Their bytes count until all rows before them are
-    confirmed.
+    Brokers confirm in order most of the time. So one number stands for all rows up to it that are confirmed, and only
+    rows behind it that were confirmed early are kept one by one.
 
     rows        rows that are sent and not confirmed
-    body_bytes  bytes of the bodies of these rows
+    body_bytes  bytes of the bodies of these rows, and of rows that were confirmed early
     """
 
     def __init__(self) -> None:
         self._parts: deque[_NumberedPart] = deque()
         self._added = self._added_bytes = 0
         self._sent = self._sent_bytes = 0
-        #: All rows up to this publish number are confirmed, and have so many bytes.
+        #: All rows up to this publish number are confirmed; their bodies have this many bytes.
         self._confirmed = self._confirmed_bytes = 0
         self._early: set[int] = set()
 
@@ -53,7 +52,7 @@ class UnconfirmedRows:
         self._added_bytes += part.body_bytes(len(part))
 
     def sent(self, rows: int) -> int:
-        """Note that so many rows more are sent, all of the part that was added last; returns their bytes."""
+        """Note that `rows` more rows of the part that was added last are sent. Returns the bytes of their bodies."""
         before = self._sent_bytes
         self._sent += rows
         first, part, bytes_before = self._parts[-1]

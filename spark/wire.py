@@ -41,7 +41,7 @@ _CAPABILITIES = {
     "authentication_failure_close": True,
 }
 _DELIVER = b"\x00\x3c\x00\x3c"
-#: Most pairs of exchange and routing key whose deliveries are remembered.
+#: How many different `PublishedAs` are remembered at most.
 KNOWN = 4096
 
 
@@ -63,7 +63,7 @@ class Refused(Exception):
 
 
 class PublishedAs(NamedTuple):
-    """How a message that the broker sends was published, and whether it may have been delivered before."""
+    """Where a message that the broker sends was published, and whether it may have been delivered before."""
 
     exchange: str
     routing_key: str
@@ -72,7 +72,7 @@ class PublishedAs(NamedTuple):
 
 class ReceivedContent(NamedTuple):
     """A delivered message, or one that the broker returns. `content` is its header frame and its body frames as they
-    came, or an array with the bytes of the body for a consumer that wants bodies alone.
+    came, or an array with the bytes of the body for a consumer that takes bodies alone.
     """
 
     published: PublishedAs
@@ -83,14 +83,16 @@ class ReceivedContent(NamedTuple):
 class BrokerConnection:
     """One connection with one open channel. Raises Away, Refused, and SparkSourceError E4.
 
-    first       endpoints that are tried before those of the options
-    others      endpoints that are tried after those of the options
+    The endpoints `first` are tried before those of the options, and `others` after them. An open connection has these
+    attributes:
 
-    endpoint    the host and port that it has connected to, and
-    where       the same as a text
-    features    names of what the broker announces beyond AMQP, in `warren_features`
-    product     what the broker calls itself
-    is_warren   whether the broker is warren
+    endpoint     the host and port to which it is connected
+    where        the same as a text
+    features     the names in the broker's `warren_features`, which are warren's additions to AMQP
+    product      the broker's name and version
+    is_warren    whether the broker is warren
+    is_blocked   whether the broker has sent connection.blocked and not connection.unblocked since
+    frame_max    the negotiated size of a frame in bytes; 0 is no limit
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class BrokerConnection:
         self._input = FrameInput(self._receive)
         #: What `_delivered` has found, by the bytes behind the tags.
         self._known: dict[bytes, PublishedAs] = {}
-        #: Whether the consumer wants the bodies of its deliveries alone.
+        #: Whether the consumer takes the bodies of its deliveries alone, without their headers.
         self._wants_bodies = False
         self._heartbeat = heartbeat_seconds
         failed: dict[str, list[str]] = {}
@@ -252,7 +254,7 @@ class BrokerConnection:
             return method
 
     def _delivered(self, payload: bytes) -> PublishedAs:
-        """What a basic.deliver says besides the tags. Deliveries with equal bytes behind the tags share one answer."""
+        """The fields of a basic.deliver behind its tags. Deliveries with equal bytes there share one `PublishedAs`."""
         rest = payload[13 + payload[4] :]
         found = self._known.get(rest)
         if found is None:
@@ -279,14 +281,14 @@ class BrokerConnection:
             return received
 
     def report_blocked(self) -> None:
-        """Note that the broker takes no messages, so that the user knows what a task waits for."""
+        """Log that the broker takes no messages, so that the user can see what a task waits for."""
         log.warning("%s takes no messages, because it is short of memory or disk; waiting", self.where)
 
     def send_some(self, data: memoryview) -> memoryview:
         """Wait until there is input or the socket takes output, and send what it takes; returns the rest of the data.
 
-        A broker that takes no messages stops reading, and says so in what it sends. Raises Away if it does neither for
-        the timeout of the socket.
+        A broker that takes no messages stops reading and sends connection.blocked. Raises Away if it neither reads nor
+        sends for the timeout of the socket.
         """
         if self.has_input():
             wanted = 0.0
@@ -305,7 +307,7 @@ class BrokerConnection:
         return data
 
     def has_input(self, timeout: float = 0.0) -> bool:
-        """Whether something has arrived, waiting for it at most so long."""
+        """Whether something has arrived, after waiting for it at most `timeout` seconds."""
         if self._input:
             return True
         if isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():

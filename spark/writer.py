@@ -28,8 +28,8 @@ log = logging.getLogger("warren.spark")
 
 #: Bytes that are gathered for one call of `send`, and bytes of bodies that may be unconfirmed.
 SEND_BYTES, WINDOW_BYTES = 256 << 10, 8 << 20
-#: With a rate: if the broker delays the writer by at most so many seconds, the writer sends faster until it has caught
-#: up. It does not make up for a longer delay.
+#: With a rate: if the broker delays the writer by at most this many seconds, the writer sends faster until it has
+#: caught up. It does not make up for a longer delay.
 CATCH_UP = 0.1
 
 
@@ -37,7 +37,8 @@ CATCH_UP = 0.1
 class Written(WriterCommitMessage):
     """What a task has published: rows, bytes of bodies, and seconds spent waiting for the broker.
 
-    `window` is the smallest deduplication window of the queues, for the guarantee `exactly-once`; None otherwise.
+    `window` is the smallest deduplication window of the queues, in messages, for the guarantee `exactly-once`; None
+    otherwise.
     """
 
     rows: int
@@ -149,10 +150,12 @@ class RowPublisher:
         return self._unconfirmed.rows >= self._options.confirm_window or self._unconfirmed.body_bytes >= WINDOW_BYTES
 
     def _take_confirms(self, wait: bool) -> None:
+        """Handle what the broker has sent by now; with `wait`, go on until the window has room again."""
         while self._unconfirmed and (self._connection.has_input() or wait and self._is_full()):
             self._wait()
 
     def _wait(self) -> None:
+        """Wait for a method or a returned message, and handle it. Raises SparkSourceError E12 for nacks and returns."""
         began = time.monotonic()
         found = self._connection.receive()
         self._result.waited += time.monotonic() - began
@@ -184,7 +187,7 @@ class _Sink:
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        # A task cannot find out how many tasks of its stage run at the same time; this is the most.
+        # A task cannot find out how many tasks of its stage run at the same time, so the option names the most.
         tasks = self._options.parallel_tasks
         scope = query or self._options.job or "batch"
         return RowPublisher(self._options, partition, tasks, scope).publish(iterator)

@@ -60,8 +60,8 @@ class ClientOutput:
                 frames.clear()
 
     def put_run(self, parts: Iterator[bytes], size: int, far: int) -> None:
-        """Append deliveries, each of four parts and at most about `size` bytes. `far` is how many they are if they come
-        from another node, else 0.
+        """Append deliveries, each of four parts and at most about `size` bytes. `far` is the number of the deliveries
+        if they come from another node, else 0.
         """
         frames = self.frames
         if far * size > LARGE_RUN:

@@ -1,4 +1,4 @@
-"""`channel_items`: collects the info items of a channel that its parts know; the channel itself adds the others."""
+"""`channel_items`: collects the info items of a channel from its parts; the channel itself adds the others."""
 
 from __future__ import annotations
 

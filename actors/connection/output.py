@@ -21,10 +21,10 @@ IOV_MAX = 512
 SMALL_PIECE = 256
 JOINED = 4096
 
-#: Of more than `LARGE_OUTPUT` bytes in several pieces, so many are given to the kernel first, by a system call of
-#: their own. The client reads them, and publishes on, while the kernel copies the rest. With one call for all, a client
-#: that waits for its deliveries and the broker work in turn, and the broker's batches are smaller: messages of 16 to
-#: 130 KB took it 10 to 30 % more processor time. More calls would wake the client again for every few messages.
+#: Of more than `LARGE_OUTPUT` bytes in several pieces, the first `FIRST_WRITE` are given to the kernel by a system call
+#: of their own. The client reads them, and publishes on, while the kernel copies the rest. With one call for all, a
+#: client that waits for its deliveries and the broker work in turn, and the broker's batches are smaller: messages of
+#: 16 to 130 KB took it 10 to 30 % more processor time. More calls would wake the client again for every few messages.
 FIRST_WRITE = 16 * 1024
 LARGE_OUTPUT = 64 * 1024
 

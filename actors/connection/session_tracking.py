@@ -6,10 +6,11 @@ message. `Sessions` keeps the counts of the others, and a login adds them to tho
 nobody and waits for nobody, whatever the other nodes do.
 
 A limit is therefore as exact as the reports are recent. Clients that open connections on several nodes within the time
-that a report takes can exceed it by their number. What a node has reported is forgotten with the connection to it.
+that a report takes can exceed it by their number. The counts that a node has reported are forgotten when the connection
+to it ends.
 
-What has no limit is not reported, and a node without connected nodes reports nothing. When a limit is set, each node
-reports what it has.
+A count without a limit is not reported, and a node without connected nodes reports nothing. When a limit is set, each
+node reports its count.
 """
 
 from __future__ import annotations
@@ -103,7 +104,9 @@ class SessionTracking(Process):
                 self.send(address, to_session_tracking.session_counts(counts))
 
     def _counts(self, wanted: list[Counted]) -> tuple[tuple[str, str, int], ...]:
-        """The counts to report. What has lost its limit is reported as 0, because the next change of it will not be."""
+        """The counts to report. A count that has lost its limit is reported as 0, because later changes of it are not
+        reported.
+        """
         shared = self.sessions.shared
         return tuple((*each, self.sessions.here(each) if each in shared else 0) for each in wanted)
 

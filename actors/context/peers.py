@@ -49,7 +49,7 @@ def short_name(system: str) -> str:
 
 
 class Peers:
-    """What one node knows about the others. Metadata alone changes it."""
+    """What one node has found out about the others. Metadata alone changes it."""
 
     def __init__(self) -> None:
         #: By node: the system of actors that it had when this node was connected to it last.

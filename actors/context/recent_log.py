@@ -1,6 +1,6 @@
 """`RecentLog`: the newest lines of the log in bounded memory, for the management page.
 
-A node may write its log to a file, to its standard error or, inside a program, wherever that program wants it. The page
+A node may write its log to a file, to its standard error or, inside a program, wherever that program sends it. The page
 shows it in all three cases, so the node keeps the newest lines itself while it has a management process.
 """
 

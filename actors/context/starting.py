@@ -1,6 +1,6 @@
 """The messages `start`: what a process receives first, from the process that has created it.
 
-A process keeps a contract of this module, such as `ToNewQueue`: the contract that others know (`ToQueue`) and `start`.
+A process keeps a contract of this module, such as `ToNewQueue`: the contract that others use (`ToQueue`) and `start`.
 They are apart because most `start` messages carry the context of the node. The context has addresses, whose types are
 contracts, so contracts that named the context in turn would be a ring of imports.
 """
@@ -77,7 +77,7 @@ class ToNewListener(ToListener):
     def start(self, context: NodeContext, host: str, port: int, tls: bool = False) -> SocketAddress:
         """From the node: listen, and answer with the address in use. Port 0 lets the system choose one.
 
-        With `tls` clients must speak TLS. ListenError and TlsError if it cannot be done.
+        With `tls` clients must connect with TLS. Raises ListenError, and TlsError if the certificate cannot be used.
         """
 
 

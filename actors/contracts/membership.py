@@ -52,7 +52,7 @@ class MemberItems(TypedDict):
 
 
 class MembershipStatus(TypedDict):
-    """What a node knows of its cluster, for `cluster_status`."""
+    """The cluster as a node sees it, for `cluster_status`."""
 
     stage: MembershipStage
     #: What the node waits for; empty if it waits for nothing.
@@ -160,7 +160,7 @@ class ToMembership(Contract):
 
     @message
     def membership(self) -> MembershipStatus:
-        """From operations: what this node knows of its cluster."""
+        """From operations: the cluster as this node sees it."""
 
     @message
     def statuses(self) -> dict[str, InfoItems]:

@@ -99,7 +99,7 @@ class ToNode(Contract):
 
     @message
     def operate(self, name: str, arguments: dict[str, object]) -> Any:
-        """From whoever serves an operator: run the operation `name` (`operations`). Raises OperationError."""
+        """From the program, and from Members: run the operation `name` (`operations`). Raises OperationError."""
 
     @message
     def go_on_with(self, name: str, arguments: dict[str, object]) -> None:
@@ -167,7 +167,7 @@ class ToNode(Contract):
 
     @message
     def status(self) -> NodeStatus:
-        """From operations: what the node itself knows for `warren status`."""
+        """From operations: what the node itself contributes to `warren status`."""
 
     @message
     def reload_certificates(self) -> str:
@@ -182,7 +182,9 @@ class ToNode(Contract):
 
     @message
     def open_session(self, client: Address[Contract]) -> Address[ToRemoteSession]:
-        """From operations on another node: answered with a process that performs operations for `client`."""
+        """From operations on another node: start a process that performs operations for `client`. Answered with its
+        address.
+        """
 
     @message
     def connections(self) -> list[Address[ToConnection]]:

@@ -142,16 +142,17 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def reclaim(self, channel_id: str, ranges: list[ConfirmRange]) -> list[ConfirmRange]:
-        """From channels that have lost the master of a mirrored queue: which of these publishes are in the queue?
+        """From channels that have lost the master of a mirrored queue: answered with those of these publishes that are
+        in the queue.
 
-        The new master answers with them when every replica has them. No replica has those that the answer leaves out.
-        Raises AmqpError if the master cannot tell, because it has brought the queue back from its disk.
+        The new master answers when every replica has them. No replica has the publishes that the answer leaves out.
+        Raises AmqpError if the master was recovered from its disk, which does not record who has published a message.
         """
 
     @message
     def dismiss(self) -> bool:
-        """From the supervisor: this replica is not in the group of the queue any more. The replica ends without an
-        answer.
+        """From the supervisor: this replica is not in the group of the queue any more. The replica ends and never
+        answers, so the supervisor's ask ends with ProcessDown.
         """
 
     @message
@@ -347,7 +348,7 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def get_several(self, channel_id: str, address: Address[ToChannel], no_ack: bool, count: int) -> list[Got]:
-        """From channels of the same node, for `count` basic.get in a row: take so many messages.
+        """From channels of the same node, for `count` basic.get in a row: take up to `count` messages.
 
         Answered with what `get` would answer to each of them. The list ends with the first None; it may end earlier if
         the queue has to wait, and then the channel asks again.
@@ -423,8 +424,8 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def reading_info(self) -> InfoItems:
-        """From channels, for the catalogue: what a range reader needs to know of the queue. It does not count as a use
-        of the queue, and reads nothing from the disk.
+        """From channels, for the catalogue: the info items that a range reader needs. The question does not count as a
+        use of the queue, and reads nothing from the disk.
         """
 
     @message

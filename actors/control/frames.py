@@ -1,4 +1,4 @@
-"""The frames of the control protocol, which commands such as `warren list_queues` speak with a running node.
+"""The frames of the control protocol, by which commands such as `warren list_queues` reach a running node.
 
 A frame is its length in bytes as a u32 and a map in MessagePack, which can carry plain values only. One client sends
 one request at a time:
@@ -33,7 +33,8 @@ FRAME_MAX = 64 << 20
 LARGE = 64 << 10
 #: Elements of an array or a map that are unpacked in one step.
 STEP = 250
-#: Definitions are in the arguments of the request, and their sections are arrays.
+#: Levels of nesting that are unpacked in steps: the request, its arguments, the definitions in these, and their
+#: sections, which are arrays.
 STEPPED_LEVELS = 4
 
 _LENGTH = struct.Struct(">I")

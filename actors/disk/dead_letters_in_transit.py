@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from .journal_queues import JournalQueues
 
 #: Body bytes of dead letters that are kept for queues that are down. To free a full file that has some of them, the
-#: journal writes them again into another file. So they must be few: at most half as many bytes as a file has.
+#: journal writes them again into another file. So they must not exceed half of a file.
 DOWN_BYTES = 16 << 20
 
-#: The journal sends dead letters to as many targets in one turn, which takes 0.5 ms.
+#: The journal sends dead letters to at most this many targets in one turn, which takes 0.5 ms.
 SENT_AT_ONCE = 128
 
 log = logging.getLogger("warren.journal")

@@ -1,8 +1,8 @@
 """`Journal`: the process that owns the write-ahead journal of a virtual host, one for all its queues.
 
 It is a shell around `store.journal.journal_engine.JournalEngine`, which decides what is written where. This process
-receives the records of the queues, commits them, and reports to each queue up to where its records are on the disk
-(`durable`).
+receives the records of the queues, commits them, and reports to each queue up to which position its records are on the
+disk (`durable`).
 
 **Group commit.** A commit begins as soon as something was appended for which somebody waits, and no commit is running;
 what arrives meanwhile is for the next one (design section 3). So an idle journal syncs at once, and such a record waits
@@ -12,8 +12,9 @@ with bodies of 16 KiB and consumers that keep up, a commit for each batch cost a
 of segments wait for `SIZES_SECONDS`. A commit that fails is tried again. A sync that fails ends the process
 (`JournalBroken`) and with it the virtual host, because it is then unknown which records are on the disk.
 
-`JournalQueues` has which queues there are, `DeadLettersInTransit` the dead letters in transit, and `FileFreeing`
-deletes files. This file has the commits, and the reading of the files, which waits for a commit and holds up the next.
+`JournalQueues` has the queues that there are, `DeadLettersInTransit` the dead letters in transit, and `FileFreeing`
+deletes files. `Journal` itself commits, and reads the files: a read waits for the running commit, and the next commit
+waits for the read.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ UNAWAITED_BYTES = 1 << 20
 #: notices a file that somebody shortened only if it is shorter than the size recorded before.
 SIZES_SECONDS = 0.04
 
-#: A commit is reported to as many queues in one turn, which takes 0.5 ms.
+#: A commit is reported to at most this many queues in one turn, which takes 0.5 ms.
 REPORTED_AT_ONCE = 250
 
 #: The payload of a timer. The others are those of `FileFreeing`.
@@ -97,10 +98,11 @@ class Journal(Process):
         self._replayed: dict[int, dict[int, Replayed]] = {}
         #: By queue: the position up to which its process has appended.
         self._positions: dict[int, int] = {}
-        #: By queue: what it has appended since the last batch, and what the running commit writes for it.
+        #: By queue: what its process has appended since the last batch was taken, and what the running commit writes
+        #: for it.
         self._waiting: dict[int, Appended] = {}
         self._in_commit: dict[int, Appended] = {}
-        #: The same of what is on the disk, and was not reported to the queue yet.
+        #: By queue: what is on the disk and was not reported to its process yet.
         self._unreported: dict[int, Appended] = {}
         self._files: JournalEngine | None = None
         self._is_committing = False
@@ -110,8 +112,8 @@ class Journal(Process):
         self._has_urgent = False
         #: The timer of a commit that is put off, and after how many seconds it fires; None without one.
         self._commit_timer: tuple[int, float] | None = None
-        #: One position for each coroutine that waits for `_may_read`, in the order in which they wait: before it reads
-        #: the files, these must be written up to there. They are read only while no commit runs.
+        #: One position for each coroutine that waits for `_may_read`, in the order in which they wait. Before a
+        #: coroutine reads the files, they must be written up to its position. They are read only while no commit runs.
         self._read_positions: deque[int] = deque()
         self._may_read = Signal(self)
         #: Woken when the process of a queue has ended.
@@ -191,13 +193,13 @@ class Journal(Process):
 
     async def _open(self, opener: Opener) -> None:
         queue, addresses = opener.queue, self._queues.addresses
-        # If its old process has crashed, the message about that comes behind the last records of that process. Without
-        # these the new process would give numbers again that the old one has given, and the message store would return
-        # the bodies that the old one has written there under these numbers.
+        # If the queue's old process has crashed, the notice of its end (`on_down`) arrives behind the last records of
+        # that process. Without these records the new process would give numbers again that the old one has given, and
+        # the message store would return the bodies that the old one has written there under these numbers.
         await self._has_lost.wait_for(lambda: queue not in addresses)
         found = self._replayed.pop(queue, {})
         if not found and queue in self._queues.absent:
-            # The queue was open before, and only the files have what its old process had not flushed.
+            # The queue was open before. The records that its old process had not flushed are in the files alone.
             found = {level: replayed for level, replayed in (await self._replay()).items() if queue_of(level) == queue}
         self._add(queue, opener.address)
         self.reply(opener.sender, found)
@@ -335,8 +337,8 @@ class Journal(Process):
             self.spawn(self._finish(self._closer))
 
     def _report(self) -> None:
-        """Report to queues up to where their records are on the disk: to as many as one turn may, those first that have
-        waited longest.
+        """Report to queues up to which position their records are on the disk. One turn reports to `REPORTED_AT_ONCE`
+        of them, those first that have waited longest.
         """
         addresses, unreported = self._queues.addresses, self._unreported
         for queue in list(islice(unreported, REPORTED_AT_ONCE)):
@@ -355,7 +357,7 @@ class Journal(Process):
         return not is_awaited and 0 < files.gathered_bytes < UNAWAITED_BYTES
 
     def _put_off(self) -> None:
-        """Start the timer of the next commit, or one that fires earlier than the one that runs."""
+        """Start the timer of the next commit, unless the one that runs fires early enough."""
         seconds = UNAWAITED_SECONDS if self._has_urgent else SIZES_SECONDS
         if self._commit_timer is not None:
             timer, planned = self._commit_timer
@@ -366,7 +368,7 @@ class Journal(Process):
 
     async def _commit(self, batch: Batch, appended: dict[int, Appended]) -> None:
         began = self.now()
-        # A node that stops does not wait for room on the disk: the next start finds what the files have by now.
+        # A node that stops does not wait for room on the disk: the next start finds the records that are in the files.
         await self._disk_retry.run(self._write, batch, is_given_up=lambda: self._closer is not None)
         files = self.files
         files.committed(batch)
@@ -428,7 +430,9 @@ class Journal(Process):
                 self.spawn(self._open(opener))
 
     async def _replay(self) -> dict[int, Replayed]:
-        """Write everything appended by now, and return what the files have, by level. No commit runs meanwhile."""
+        """Have everything written that was appended by now, and return what the files have, by level. No commit runs
+        while they are read.
+        """
         self._read_positions.append(self.files.position)
         await self._may_read.wait()
         try:
@@ -465,8 +469,8 @@ class Journal(Process):
 
 
 def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> list[QueueRecords]:
-    """Write the replayed records into the segments of their queues. Returns the records that the journal gets instead:
-    those of the segments' sizes, and of how often messages were returned. Waits for the disk.
+    """Write the replayed records into the segments of their queues. Returns the records that must stay in the journal:
+    the sizes of the segments, and how often messages were returned. Waits for the disk.
     """
     writer = LogWriter()
     for level, found in replayed.items():

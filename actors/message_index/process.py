@@ -41,7 +41,7 @@ log = logging.getLogger("warren.index")
 COMMIT_SECONDS = 0.1
 #: Messages in one transaction, unless a single report has more.
 COMMIT_MESSAGES = 4096
-#: Seconds between two looks for messages whose retention is over.
+#: Seconds between two searches for messages whose retention is over.
 PRUNE_SECONDS = 10.0
 #: Searches that run at the same time, and the seconds that another one waits for them.
 MOST_SEARCHES = 4

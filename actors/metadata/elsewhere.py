@@ -49,7 +49,7 @@ ROWS_AT_A_TIME = 1_000
 class Elsewhere:
     """Belongs to `process`, the Metadata of the node `here`.
 
-    sessions  knows the process that is to meet the one of its kind on each node
+    sessions  has the process that is to meet the one of its kind on each node
     perform   performs an effect of a command that another node proposed
     timeout   seconds to wait for the home of a queue
     """

@@ -213,7 +213,7 @@ class Recovery:
 
 
 def _check_features(path: str, found: StoredRows) -> None:
-    """Raise StorageError if the metadata may be of a form that this version does not know (CL-26)."""
+    """Raise StorageError if the metadata may have a form that this version cannot read (CL-26)."""
     missing = [
         record.name for record in found.records if isinstance(record, EnabledFeature) and record.name not in FEATURES
     ]

@@ -1,10 +1,10 @@
 """`FlowReporter`: reports what holds connections back, in the log and as events, without being asked (FC-67).
 
 A connection that runs out of credit sends its address, at most once in five seconds. The reporter then looks at the
-connections that it knows, as `warren diagnose` does: first when the shares of blocked time cover `SHARE_SECONDS`, then
-once in each `flow_report_interval`, as long as any of them is held back. It reports each subject, such as a queue, once
-for all connections behind it, and reports as well when the subject holds nobody back any more. Alarms have reports of
-their own.
+connections that have sent theirs, as `warren diagnose` does: first when the shares of blocked time cover
+`SHARE_SECONDS`, then once in each `flow_report_interval`, as long as any of them is held back. It reports each subject,
+such as a queue, once for all connections behind it, and reports as well when the subject holds nobody back any more.
+Alarms have reports of their own.
 """
 
 from __future__ import annotations

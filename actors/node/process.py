@@ -226,7 +226,7 @@ class NodeSupervisor(Process):
         return facts
 
     async def _start_app(self, clustering: Clustering | None, memory: MemoryStatus) -> NodeFacts:
-        """Start everything that clients need, when the app is wanted."""
+        """Start everything that clients need, as soon as the app is to run."""
         settings = self.settings
         if clustering is not None and self.members is not None:
             await self.ask(self.members, to_new_membership.start(self.context, self.myAddress, clustering.is_founder))

@@ -77,7 +77,7 @@ def terms_of_dormant(row: QueueRow, numberings: dict[int, Numbering]) -> Terms:
 
 
 def _numberings_of(terms: Terms) -> dict[int, Numbering] | None:
-    """The numberings of a queue whose terms say that it has no message and no segment; None for any other."""
+    """The numberings of a queue that has neither message nor segment according to its terms; None for any other."""
     levels = terms.get("levels")
     numberings = {}
     for priority, of_level in {0: terms}.items() if levels is None else levels.items():

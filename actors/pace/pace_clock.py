@@ -80,7 +80,7 @@ class WarmUp:
         self.tokens = share * self._full
 
     def idle(self, nanoseconds: int) -> float:
-        """The tokens that the clock has once it was idle for so long."""
+        """The tokens that the clock has after it was idle for this time."""
         return min(self._full, self.tokens + nanoseconds / self._unit)
 
     def distance(self, tokens: float, count: int) -> int:

@@ -78,8 +78,8 @@ class SharedClock:
         self._newest: _Newest | None = None
 
     def request(self, queue: str, pace: Pace, wanted: int, owed: int, now: int) -> None:
-        """Note that a queue wants slots. It has used `owed` slots that it had no lease for, because a message may cost
-        more than one.
+        """Note that a queue requests slots. It has used `owed` slots that it had no lease for, because a message may
+        cost more than one.
         """
         self._clock.use(pace)
         self._take_owed(owed)
@@ -149,7 +149,7 @@ class SharedClock:
         return lease
 
     def _least(self, wanted: int) -> int:
-        """How many slots there must be for a queue that wants so many."""
+        """How many slots must be free before a queue that requests `wanted` gets any."""
         return min(wanted, max(1, HORIZON // 2 // self._clock.unit // len(self._asked)))
 
     def next_lease(self, now: int) -> int | None:
@@ -177,5 +177,5 @@ class SharedClock:
         return waiting
 
     def is_idle(self, now: int) -> bool:
-        """Whether nobody has asked for slots for so long that the clock may be forgotten."""
+        """Whether no queue has asked for slots for a time after which the clock may be forgotten."""
         return not self._waiting and self._clock.latest < now - CLOCK_KEPT - 2 * self._clock.unit

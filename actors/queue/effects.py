@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     #: A message and the address of the process that it is for.
     Sent = tuple[Address[Any], ProcessMessage[Any, Any]]
 
-#: The payload of a replica's timer, by which its role knows what the timer is for.
+#: The payload of a replica's timer, by which its role recognises the timer.
 TimerName = str
 
 

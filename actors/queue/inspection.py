@@ -80,7 +80,7 @@ class QueueView:
         return self.queue.channels.credit
 
     def told(self) -> tuple[int, Lives] | None:
-        """What readers by number may know of a queue on the disk: its next number, and its lives and gaps."""
+        """What readers by number may have seen of a queue on the disk: its next number, and its lives and gaps."""
         backing = self.queue.backing
         if self.disk is None or not self.queue.row.durable or not isinstance(backing, SupportsRangeRead):
             return None
@@ -89,7 +89,7 @@ class QueueView:
     # -- channels and consumers ---
 
     def channels(self) -> Iterator[tuple[str, Address[ToChannel]]]:
-        """Id and address of each channel that the queue knows."""
+        """Id and address of each channel of which the queue has a record."""
         return ((channel_id, record.address) for channel_id, record in self.queue.channels.by_id.items())
 
     def pending(self, channel_id: str) -> set[int]:

@@ -170,7 +170,8 @@ class Replication(Protocol):
     def reclaim(self, sender: Sender, channel_id: str, ranges: list[tuple[int, int]]) -> None:
         """Answer a channel which of these publishes this replica has taken, as soon as they are safe.
 
-        The answer is an AmqpError if this replica does not know, because it was recovered from the disk.
+        The answer is an AmqpError if this replica was recovered from the disk, which does not record who has published
+        a message.
         """
 
     def answered(self, channel_id: str, floor: int) -> None:

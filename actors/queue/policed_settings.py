@@ -46,7 +46,7 @@ def policed_settings(
 
 def _may_deduplicate(row: QueueRow, definitions: Definitions) -> bool:
     """Whether a policy or an exchange may have the queue deduplicate. A logical queue never does, because its shards
-    do. A mirrored queue does only if all nodes know the instructions with which a master reports the keys to its
+    do. A mirrored queue does only if all nodes have the instructions with which a master reports the keys to its
     mirrors.
     """
     return not row.shards and (row.group is None or (MIRRORED_DEDUPLICATION,) in definitions.features)

@@ -7,7 +7,7 @@ connection decides what an alarm changes for it (AB-34 to AB-36).
 
 An alarm of one node blocks publishers on all nodes of its cluster (CL-57): a publisher of any node may fill the queues
 of that one. So the `Alarms` of each node registers with those of the others, and connections are notified of the alarms
-of all nodes. What a node knows of another one ends with the connection between them.
+of all nodes. The alarms of another node are forgotten when the connection to it ends.
 """
 
 from __future__ import annotations

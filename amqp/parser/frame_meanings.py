@@ -1,8 +1,8 @@
 """`FrameMeanings`: what a complete frame means, for the path of the reader that reads frame by frame.
 
 A method without content is an event. A method with content opens an `Assembly` on its channel, and the header frame
-that follows there tells the size of its body. The reader itself takes the body frames and completes the content,
-because it must not copy them.
+that follows there has the size of its body. The reader itself takes the body frames and completes the content, because
+it must not copy them.
 """
 
 from __future__ import annotations

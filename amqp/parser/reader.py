@@ -80,7 +80,7 @@ ACKS_MAX = 4096
 #: are twice as many after each comparison that found all of them alike, up to `ALIKE_MOST`.
 ALIKE_FIRST, ALIKE_MOST = 8, 1024
 
-#: A piece of input of at most so many bytes is joined to the part of a frame before it as a whole. Of a larger piece
+#: A piece of input of at most this many bytes is joined as a whole to the part of a frame before it. Of a larger piece
 #: only the end of that frame is copied: copying 512 KiB takes 50 µs, and reading one message frame by frame 10 µs.
 JOINED_WHOLE = 64 * 1024
 

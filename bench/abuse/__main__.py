@@ -12,8 +12,8 @@ first row is that of a witness alone, which is what the machine itself adds. The
 
 For a warren that it has started the table has more: the longest turn of one of its processes, in processor time; in the
 longest wait, the processor time of the broker's main thread, and the time in which that thread and the witness had no
-core; and the most processor time of the broker in any wait in which the witness had a core. On a busy machine that
-last one says what the broker adds.
+core; and the most processor time of the broker in any wait in which the witness had a core. On a busy machine that last
+one is what the broker adds.
 
 Exit code 0 if no wait is longer than 25 ms, 1 if one is, 2 if nothing could be measured.
 """

@@ -52,7 +52,7 @@ def _ready_messages(client: Flood, queue: str) -> int:
 
 
 def _await_ready(client: Flood, queue: str, count: int) -> None:
-    """Return when the queue has so many ready messages."""
+    """Return when the queue has `count` ready messages."""
     deadline = time.monotonic() + TIMEOUT
     while _ready_messages(client, queue) != count:
         assert time.monotonic() < deadline, f"{queue} does not reach {count} messages"
@@ -145,7 +145,7 @@ def _acknowledge_every_second(abuser: Flood, observer: Flood, count: int) -> Non
 
 
 def _ready(count: int, remove: Callable[[Flood], None]) -> Abuse:
-    """The abuser's queue has so many ready messages, and then it calls `remove`."""
+    """The abuser's queue has `count` ready messages, and then the abuser calls `remove`."""
 
     def abuse(port: int) -> Generator[None, None, None]:
         with _queue(port) as (abuser, observer):

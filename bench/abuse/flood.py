@@ -71,7 +71,7 @@ class Flood:
         return found
 
     def skip(self, size: int) -> None:
-        """Receive so many bytes, in deliveries that are all alike, and forget them."""
+        """Receive `size` bytes of deliveries that are all alike, and drop them."""
         while size > 0:
             data = self.socket.recv(min(size, 1 << 18))
             if not data:
@@ -79,7 +79,7 @@ class Flood:
             size -= len(data)
 
     def stream(self, frames: Iterable[bytes], answers: int) -> None:
-        """Send all the frames as fast as the broker takes them, until it has sent so many methods."""
+        """Send all frames as fast as the broker takes them, and return when it has sent `answers` methods."""
         unsent = memoryview(b"".join(frames))
         while answers > 0:
             readable, writable, _ = select.select([self.socket], [self.socket] if unsent else [], [], TIMEOUT)

@@ -66,7 +66,7 @@ def rows(scale: float, target: AbusedBroker) -> list[AbuseRow]:
 
 
 def _fill(client: Flood, count: int, body: bytes = BODY, persistent: bool = False) -> None:
-    """Publish so many messages to `QUEUE`, and return when they are in it."""
+    """Publish `count` messages to `QUEUE`, and return when they are in it."""
     message = publish("", QUEUE, body, b"\x10\x00\x02" if persistent else b"\0\0")
     for _ in range(count // CHUNK):
         client.send(message * CHUNK)
@@ -96,7 +96,7 @@ def _list_queues(target: AbusedBroker, count: int) -> Abuse:
 
 
 def _delete_vhost(target: AbusedBroker, queues: int, messages: int = 0) -> Abuse:
-    """Delete a virtual host with so many durable queues, of which one has messages."""
+    """Delete a virtual host with this many durable queues, of which one has messages."""
 
     def abuse(port: int) -> Generator[None, None, None]:
         target.operate("add_vhost", VHOST)

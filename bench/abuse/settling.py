@@ -20,7 +20,7 @@ ORDERS: dict[str, Order] = {
 
 
 def rows(count: int) -> list[AbuseRow]:
-    """Rows with so many messages."""
+    """The rows, each with `count` messages."""
     return [
         AbuseRow(
             f"{'requeues' if is_requeue else 'acknowledges'} {count:,} messages in {name}",

@@ -54,7 +54,7 @@ _LAST = method_frame(1, methods.BasicQos())
 
 @contextmanager
 def _queues(port: int, count: int, exclusive: bool = False) -> Iterator[Flood]:
-    """A connection that has declared so many queues, and deletes them at the end."""
+    """A connection that has declared `count` queues, and deletes them at the end."""
     with Flood(port) as client:
         client.open_channel()
         client.stream([*_declares(count, exclusive), _LAST], 1)
@@ -178,7 +178,7 @@ def _leave_channels(channels: int) -> Abuse:
 
 
 def _connect_all(port: int, connections: int) -> list[Flood]:
-    """Open so many connections in eight threads."""
+    """Open this many connections in eight threads."""
     found: list[Flood] = []
 
     def connect(count: int) -> None:

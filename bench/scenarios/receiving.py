@@ -30,7 +30,7 @@ BACKLOG = 20_000
 
 
 def getting(client: LoadClient, answer: type[Method], count: int) -> Callable[[], None]:
-    """A step that sends so many basic.get at once, and waits for as many answers of this kind."""
+    """A step that sends `count` basic.get at once, and waits for as many answers of this kind."""
     frames = method_frame(1, BasicGet(queue=QUEUE, no_ack=True)) * count
 
     def step() -> None:

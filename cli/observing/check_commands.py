@@ -1,4 +1,4 @@
-"""The health checks: each succeeds, or ends with 69 and says what is wrong (CM-190 to CM-198).
+"""The health checks: each succeeds, or ends with 69 and a text about what is wrong (CM-190 to CM-198).
 
 The texts are those of `rabbitmq-diagnostics`. With a JSON formatter a check prints one object with `result`,
 `message` and what it found.

@@ -255,7 +255,9 @@ def update_cluster_nodes(call: Call, member: str) -> None:
 @node_command(SECTION)
 @click.argument("names", nargs=-1)
 def rename_cluster_node(call: Call, names: tuple[str, ...]) -> None:
-    """Always fail, because nodes keep their names. The error says how to replace a node; the NAMES are ignored."""
+    """Always fail, because nodes keep their names. The error text describes how to replace a node; the NAMES are
+    ignored.
+    """
     raise CommandFailure(
         "a node cannot be renamed. Start a node with the new name and join it to the cluster with"
         " `warren join_cluster`. Move the clients there, consume what the queues of the old node have, and remove the"

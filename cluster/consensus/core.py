@@ -22,8 +22,8 @@ whenever it has called one of `step`, `tick`, `propose`, `change_members`, `tran
     candidate      began a term because a majority would, and asks them to
     leader         has the votes of a majority
 
-- *Pre-vote.* A node that heard its leader within `HEARD_TICKS` supports no other. So a node that was cut off does not
-  raise the term when it returns, and does not depose a leader that the others follow.
+- *Pre-vote.* A node that has received something from its leader within `HEARD_TICKS` supports no other. So a node that
+  was cut off does not raise the term when it returns, and does not depose a leader that the others follow.
 - *Start.* A node that starts may have answered a leader just before, so it supports nobody for `HEARD_TICKS` either.
   Leases, which are counted from what a leader's members have answered, rest on both rules.
 - *Check-quorum.* A leader that a majority has not answered for a while steps down.
@@ -94,9 +94,9 @@ class Raft:
         self.log = log
         self.term, self._voted_for = ballot
         self.role = RaftRole.FOLLOWER
-        #: The leader of the term, if this node knows it.
+        #: The leader of the term; None if this node has not received anything from it.
         self.leader_name: str | None = None
-        #: What this node knows and does while it leads; None while it does not.
+        #: The state and the work of a leader; None while this node does not lead.
         self.leading: Leader | None = None
         self._election = Election(draw)
         self._messages: list[ConsensusMessage] = []
@@ -278,7 +278,7 @@ class Raft:
 
     @seam("consensus: whether a node has a leader")
     def _hears_leader(self) -> bool:
-        """Whether this node leads, or heard its leader lately, or may have before it started."""
+        """Whether this node leads, or has received something from its leader lately, or may have before it started."""
         return self.leading is not None or self._election.has_heard_leader
 
     @property

@@ -12,7 +12,7 @@ from .membership import RaftMembers
 
 #: Ticks without a leader after which a node begins an election: at least, at most. The generator draws one of them.
 ELECTION_TICKS = (20, 40)
-#: Ticks for which a node that heard its leader supports no other.
+#: Ticks for which a node that has received something from its leader supports no other.
 HEARD_TICKS = 20
 #: As `ELECTION_TICKS`, for a node whose connection to the leader broke and was not made again.
 LOST_TICKS = (1, 5)
@@ -27,7 +27,7 @@ AGAIN_MOST = 6
 
 
 class Ballot(NamedTuple):
-    """What a node must not forget: the latest term that it knows, and for whom it voted in that term."""
+    """What a node must not forget: the latest term that it has met, and for whom it voted in that term."""
 
     term: int
     voted_for: str | None
@@ -55,7 +55,7 @@ class Election:
 
     @property
     def has_heard_leader(self) -> bool:
-        """Whether the node heard its leader lately, or may have before it started."""
+        """Whether the node has received something from its leader lately, or may have before it started."""
         return self.now < self._heard_until
 
     def put_off(self) -> None:

@@ -1,4 +1,4 @@
-"""`Leader`: what a node knows and does only while it leads. Another term makes another object.
+"""`Leader`: the state and the work of a node while it leads. Another term makes another object.
 
 - **Replication.** Entries are appended to the log at once and sent by `send_appends`, which the core calls once a turn:
   all entries of a turn travel together. `progress.py` bounds what is in flight.

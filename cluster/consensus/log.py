@@ -13,7 +13,7 @@ A leader of a later term may replace entries that are not committed. `handed` an
 entry that both logs share.
 
 An entry that changes the members is in force from the moment when it is appended, and no longer when it is replaced.
-`members` is therefore what the last such entry of the log says, committed or not.
+`members` therefore follows from the last such entry of the log, committed or not.
 """
 
 from __future__ import annotations

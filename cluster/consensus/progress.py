@@ -1,4 +1,4 @@
-"""`Progress`: what the leader knows of one member's log, and how it sends entries to it.
+"""`Progress`: how far one member's log agrees with the leader's, and how the leader sends entries to it.
 
 probing       The leader does not know where the logs part. It sends one append, then waits for the answer to it or
               to a heartbeat. It replicates when an append was accepted.

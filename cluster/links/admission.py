@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from .encoding.frames import LinkFrameError
 
-#: The protocol versions that this build speaks: the oldest and the newest.
+#: The protocol versions that this build supports: the oldest and the newest.
 VERSIONS = (1, 1)
 
 #: Codes of refusals.
@@ -35,7 +35,7 @@ class ClusterMembership(NamedTuple):
 
     cluster_id  None as long as the node belongs to no cluster. A node without one may link to every node, because it
                 must ask where it belongs
-    members     the node id of each member, by name; empty as long as the node does not know them. A node that claims
+    members     the node id of each member, by name; empty as long as the node has not received them. A node that claims
                 this cluster and is not listed, or is listed with another id, is refused
     replaces    whether a node with a member's name and an empty data directory is admitted: it takes the member's place
     required    the features that are enabled in the cluster: a node whose build lacks one is refused

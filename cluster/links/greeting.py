@@ -84,9 +84,9 @@ class _Side:
         self.key = key
         self.nonce = nonce
         self.reader = LinkFrameReader(MAX_GREETING_FRAME)
-        #: Who the other side says that it is; None before it has said so.
+        #: The identity that the other side has sent; None before it has.
         self.peer: LinkIdentity | None = None
-        #: The first bytes that came, to say what they are if they are no greeting.
+        #: The first bytes that came, for the error text if they are no greeting.
         self._first = b""
         #: The headers of all frames so far.
         self._headers: list[bytes] = []

@@ -37,7 +37,7 @@ log = logging.getLogger("warren.links")
 #: Seconds that a session must have been up before the next attempts begin with the shortest wait again.
 STABLE = 5.0
 
-#: A session that ends within so many seconds counts as an attempt that has failed. While the other node makes an
+#: A session that ends within this many seconds counts as an attempt that has failed. While the other node makes an
 #: attempt of its own, it may close each connection of this node at once. If its attempt leads to an earlier run of this
 #: node, which never answers, hundreds of sessions a second would begin and end here until the other node gives it up.
 FLEETING = 0.1

@@ -179,7 +179,7 @@ class Moving:
         )
 
     def _others(self) -> list[str]:
-        """The other members; as long as this node does not know them, the member through which it has joined."""
+        """The other members; as long as this node has no list of them, the member through which it has joined."""
         own = self._own
         return sorted((set(self._table.nodes) or {own.identity.through} - {""}) - {own.name})
 

@@ -1,4 +1,4 @@
-"""`OwnNode`: what a node knows of itself and tells the other members."""
+"""`OwnNode`: what a node reports of itself to the other members."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Seeking:
                     if await self._join(through, cluster):
                         return
                 case Stop(text):
-                    # One more round of questions tells the others why this node stops.
+                    # One more round of questions reports to the others why this node stops.
                     await self._round(founding)
                     raise MembershipError(text)
                 case AskAgain(text):

@@ -133,7 +133,7 @@ class Starting:
     def _check_not_removed(self) -> None:
         """Raise MembershipError if most other members refuse this node, as they do once it was removed.
 
-        A member that has just started may know an earlier state of the cluster only, so their refusal must last.
+        A member that has just started may have an earlier state of the cluster, so their refusal must last.
         """
         others, refusals, now = self._table.others, self._peers.refusals, self._process.now()
         refusing = [name for name in others if NO_MEMBER in refusals.get(name, "")]

@@ -94,7 +94,7 @@ _FIELDS[QueueRow].remove("group")
 
 
 class UnknownCommand(Exception):
-    """The log has a command that this version does not know."""
+    """The log has a command that this version does not have."""
 
 
 class CommandBatch(NamedTuple):

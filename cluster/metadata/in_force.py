@@ -66,9 +66,9 @@ class InForce:
     def find(self, own: int) -> list[str]:
         """If this node leads, find the index up to which all running members have applied the log.
 
-        This node has applied it up to `own`. Returns the nodes to which the index has to be sent. What was answered to
-        clients is in force on every node that serves clients (CL-31), because a change is answered only when its index
-        is reached.
+        This node has applied the log up to `own`. Returns the nodes to which the index has to be sent. A change that
+        was answered to a client is in force on every node that serves clients (CL-31), because the answer waits for its
+        index.
         """
         leading = self.raft.leading
         if leading is None:

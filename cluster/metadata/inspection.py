@@ -34,7 +34,7 @@ class ConsensusView:
 
     @property
     def committed(self) -> int:
-        """The last entry that the node knows to be committed."""
+        """The last entry that is committed as far as the node can tell."""
         return self._raft.log.committed
 
     @property

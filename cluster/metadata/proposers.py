@@ -32,7 +32,7 @@ class _ProposerRun(NamedTuple):
 
     number    counts the runs of all nodes
     highest   the highest serial
-    applied   a number whose bit n says whether the serial n below the highest was applied
+    applied   a number whose bit n is 1 if the serial n below the highest was applied
     """
 
     number: int

@@ -147,7 +147,7 @@ class LogReplication:
 
     @property
     def has_leader(self) -> bool:
-        """Whether this node knows the leader, which may be itself."""
+        """Whether this node has a leader, which may be itself."""
         return self.raft.leader_name is not None
 
     @property
@@ -171,7 +171,7 @@ class LogReplication:
     def received(self, node: str, data: bytes) -> None:
         """Handle what another node has sent. What has the wrong form is logged and dropped.
 
-        A sole voter takes nothing from nodes that its log does not list: what they say is about the log of another
+        A sole voter takes nothing from nodes that its log does not list: their messages are about the log of another
         cluster, which this node has asked to join.
         """
         members = self.raft.log.members

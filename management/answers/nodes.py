@@ -37,7 +37,9 @@ def listeners(call: ApiCall) -> list[Row]:
 
 
 def listeners_of_all(call: ApiCall) -> list[Row]:
-    """The sockets of all nodes. Of other nodes, those for HTTP are missing: only their own processes know these."""
+    """The sockets of all nodes. Of other nodes, those for HTTP are missing: only their own management processes have
+    these.
+    """
     others = [row for counted in call.state.others.values() for row in _amqp_listeners(counted)]
     found = [*listeners(call), *[{**each, "socket_opts": {}} for each in others]]
     return sorted(found, key=lambda row: str(row["node"]))
@@ -74,7 +76,7 @@ def contexts(call: ApiCall) -> list[Row]:
 
 
 def nodes(call: ApiCall) -> list[Row]:
-    """All members of the cluster; of one that does not answer only what the cluster knows (CM-273)."""
+    """All members of the cluster. Of one that does not answer there is only what the list of members has (CM-273)."""
     state = call.state
     found = []
     for each in sorted(state.node["members"], key=lambda each: str(each["name"])):

@@ -184,7 +184,7 @@ class NodeState:
 
     @property
     def node(self) -> Row:
-        """What this node says about itself."""
+        """What this node has sent about itself."""
         return self.own.node
 
     @property

@@ -1,7 +1,7 @@
 """`RecentEvents`: what has happened to the cluster lately: nodes, alarms, policies and masters that have changed.
 
-Each is found by a comparison of two answers of the broker, which does nothing for it. So a change that is taken back
-before the next answer is not noticed.
+The management process finds each change by comparing two answers of the broker, so events cost the broker nothing. A
+change that is taken back before the next answer is not noticed.
 """
 
 from __future__ import annotations

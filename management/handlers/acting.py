@@ -34,7 +34,7 @@ REFUSED = 406
 #: How a fetched message can be settled (CM-301).
 ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
 
-#: Messages that browsing shows unless the request says otherwise, and bytes of each body.
+#: What browsing shows unless the request has other numbers: messages, and bytes of each body.
 BROWSED, BROWSED_BODY = 20, 50_000
 
 #: The properties of a message by the type of their values.
@@ -333,8 +333,8 @@ async def _close(call: ApiCall, rows: list[Row]) -> None:
     for row in rows:
         await call.operate_on(row["node"], "close_connection", connection=row["name"], reason=reason)
     await call.refresh()
-    # Wait until the list lacks the closed connections: who lists them after this answer would otherwise think that a
-    # client has connected again.
+    # Wait until the list lacks the closed connections. A client that lists them after this answer would otherwise
+    # conclude that a client has connected again.
     closed = {row["name"] for row in rows if row["node"] == call.state.node_name}
     deadline = time.monotonic() + CLOSE_TIMEOUT
     while time.monotonic() < deadline and any(row["name"] in closed for row in call.state.connections.values()):

@@ -1,7 +1,7 @@
 """The handlers of the counts of logins: `/auth/attempts/:node`, and by address and user `…/source` (CM-230).
 
 A DELETE has the counts begin at 0 again. The counters of the node go on, because the metrics show them and must not
-fall (CM-376), so this process subtracts what they were then.
+fall (CM-376). So this process remembers their values at the DELETE and subtracts them.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ..copy.node_link import OperationRefused
 from ..errors import HttpError, bad_request, of_refusal
 from .reading import answering_node, exchange_name, queue_name
 
-#: Events that an answer has unless the request says otherwise.
+#: The most events that an answer has if the request has no `count`.
 EVENTS_SHOWN = 20
 
 

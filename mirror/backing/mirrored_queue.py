@@ -147,8 +147,8 @@ class MirroredQueue(BackingQueue):
             self.note_floors(reign, [])
 
     def note_floors(self, reign: int, floors: Iterable[int]) -> None:
-        """Note the floors that another replica knows at its reign. From then on this replica is at the later one of
-        both reigns; each floor that is of the earlier one rises by `SKIPPED` for each reign between them.
+        """Note the floors that another replica has at its reign. From then on this replica is at the later one of both
+        reigns; each floor of the earlier one rises by `SKIPPED` for each reign between them.
         """
         own_reign, own = self.floors()
         self._reign = max(reign, own_reign)
@@ -158,7 +158,7 @@ class MirroredQueue(BackingQueue):
             self.reserve(number + (self._reign - reign) * SKIPPED)
 
     def _levels(self) -> list[int]:
-        """The levels of which this replica knows numbers."""
+        """Level 0, and all levels in which a number may have been given as far as this replica can tell."""
         inner = self.inner
         return sorted({0, *self._reserved, *inner.level_numbers()}) if isinstance(inner, LevelledQueue) else [0]
 

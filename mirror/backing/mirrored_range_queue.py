@@ -1,6 +1,6 @@
 """`MirroredRangeQueue`: a `MirroredQueue` around a queue that can be read by number.
 
-The master tells the mirrors how often its messages were returned, so that whoever leads next counts on.
+The master sends the mirrors how often its messages were returned, so that the next master goes on counting.
 """
 
 from __future__ import annotations

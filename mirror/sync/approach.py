@@ -11,7 +11,7 @@ LAG_SECONDS = 30.0
 class Approach:
     """How many numbers lie between a learner's cursor and the newest messages of the queue.
 
-    The learner knows the newest messages from the stream. A learner whose cursor stands still does not come nearer
+    The learner has the newest messages from the stream. A learner whose cursor stands still does not come nearer
     either, but that is not because of those who publish, and it does not lag.
     """
 

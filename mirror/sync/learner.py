@@ -85,7 +85,7 @@ class Learner:
         deduplication = replica.state.deduplication
         if deduplication is not None:
             replica.remembering.dispose(deduplication.forget())
-        #: Copies what the queue remembers for deduplication. None as long as some node may be too old to know such
+        #: Copies what the queue remembers for deduplication. None as long as some node may be too old to have such
         #: queues.
         self._window_copy: WindowCopy | None = None
         if (MIRRORED_DEDUPLICATION,) in replica.context.definitions.features:
@@ -212,7 +212,7 @@ class Learner:
                 await self._get_chunk(Member(*source))
 
     async def _note_floors(self) -> None:
-        """Ask which numbers masters have perhaps given until now. The stream tells this replica only of later ones, and
+        """Ask which numbers masters have perhaps given until now. The stream has only later ones for this replica, and
         if it becomes the master, it must not give any number again.
         """
         replica = self._replica

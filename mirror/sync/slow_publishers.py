@@ -1,9 +1,10 @@
 """`SlowPublishers`: takes messages from publishers more slowly, so that every copy of a queue comes to its end (CL-89).
 
 A learner copies a queue while clients publish to it. If they publish faster than it copies, it never gets there, and
-the queue is without that replica for as long. So a learner that copies without coming nearer tells the master. For each
-time that it does, the master takes messages for half as much of the time as before, until the learner has everything or
-is gone. In the rest of the time it grants no credit, so the publishers wait as they do for a slow disk.
+the queue is without that replica for as long. So a learner that copies without coming nearer reports that to the
+master. For each time that it does, the master takes messages for half as much of the time as before, until the learner
+has everything or is gone. In the rest of the time it grants no credit, so the publishers wait as they do for a slow
+disk.
 """
 
 from __future__ import annotations

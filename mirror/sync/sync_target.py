@@ -3,8 +3,8 @@
 The learner requests one chunk after the other, in the order of the numbers. A chunk has the messages from the learner's
 *cursor* up to the next cursor, as the queue has them at one position of the stream. Below its cursor the learner has
 the same messages as that replica. The next chunk may be on its way already when one is taken. Meanwhile the learner
-receives the stream as well, and keeps the instructions that follow the last chunk until it knows the position of the
-next one:
+receives the stream as well, and keeps the instructions that follow the last chunk until it has the position of the next
+one:
 
 - A message that left the queue up to that position is in no later chunk; the learner removes it if an earlier chunk had
   it. A message that leaves after that position is removed whichever chunk had it.

@@ -1,9 +1,9 @@
 """`WindowCopy`: how a learner copies what the queue of another replica remembers for deduplication (SP-31).
 
 It begins when the learner has all messages, and must be over before the learner joins the ring. So whoever can become
-the master knows every id that a publisher may publish again. If a learner becomes the master all the same, because
-nobody else is left, then it may lack ids, and never has the id of a message that it lacks: it has forgotten what an
-earlier life remembered (`Deduplication.forget`).
+the master has every id that a publisher may publish again. If a learner becomes the master all the same, because nobody
+else is left, then it may lack ids, and never has the id of a message that it lacks: it has forgotten what an earlier
+life remembered (`Deduplication.forget`).
 
 The parts come in the order of their age (`Window.part`), and what the stream brings meanwhile is younger than all. So
 the new window gives up the oldest digests first, as the window of the source does. The disk forgets what it had before.

@@ -182,7 +182,7 @@ class HeadersIndex:
     def names(self, most: int) -> Iterable[str] | None:
         """The headers that bindings name, None if that may be more than `most`.
 
-        No other header of a message decides anything.
+        Any other header of a message has no effect on its route.
         """
         if len(self._names) + self._wide_names > most:
             return None

@@ -10,8 +10,8 @@ Containers and service managers limit memory there; /proc/meminfo shows the whol
                             version 2: `... ROOT MOUNT_POINT ... - cgroup2 cgroup2 rw`
 
 ROOT is the group that the mount point shows; a container often sees only its own. A limit holds for all groups below
-the one it is set on, so the least one on the way up counts. Version 1 says "no limit" with a number near 2**63, version
-2 with `max`.
+the one it is set on, so the least one on the way up counts. Version 1 expresses "no limit" by a number near 2**63,
+version 2 with `max`.
 """
 
 from __future__ import annotations

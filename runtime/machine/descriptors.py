@@ -44,6 +44,6 @@ def raise_descriptor_limit(wanted: int = SERVER_DESCRIPTORS) -> None:
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        # macOS may allow fewer than the hard limit says. Then the limit stays as it was.
+        # macOS may allow fewer descriptors than the hard limit. Then the limit stays as it was.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,6 +1,6 @@
 """Whether another process of this machine still runs.
 
-Linux tells in /proc whether a process is a zombie: one that has ended, and that its parent has not awaited. The twin
+Linux shows in /proc whether a process is a zombie: one that has ended, and that its parent has not awaited. The twin
 for other POSIX systems counts a zombie as running. Windows needs a twin of its own, because `os.kill(pid, 0)` sends
 Ctrl-C there.
 """

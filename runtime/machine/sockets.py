@@ -46,7 +46,8 @@ class Sockets(Protocol):
     def connect(self, family: int, address: tuple[Any, ...]) -> Any:
         """A stream socket that connects to `address`. It becomes writable when it is connected or has failed.
 
-        `getsockopt(SOL_SOCKET, SO_ERROR)` is 0 then, or says why it has failed. Raises OSError if it fails at once.
+        `getsockopt(SOL_SOCKET, SO_ERROR)` is 0 then, or the errno with which it has failed. Raises OSError if it fails
+        at once.
         """
 
 

@@ -1,8 +1,8 @@
 """`LocalNames`: names by which other nodes reach processes of this system.
 
-The address of a process ends with a number that the system has given it, which no other node can know. A process that
-other nodes must find has a name as well, such as `meta`, and a second address, `<system>/meta`. A name stands for one
-process at a time, and a message to a name without a process is undeliverable.
+The address of a process ends with a number that the system has given it, which no other node can compute. A process
+that other nodes must find has a name as well, such as `meta`, and a second address, `<system>/meta`. A name stands for
+one process at a time, and a message to a name without a process is undeliverable.
 
 Names come from two places. `register` gives one process one name, which ends with the process. Where there may be a
 hundred thousand processes, such as queues, a table of names would take memory that a node without peers does not need.
@@ -10,7 +10,7 @@ For those, `register_family` takes a function that finds the process behind `<fa
 
 A name is looked up only for a message that would otherwise be undeliverable, so names cost other messages nothing.
 
-Other nodes may know the name of a process before it runs, such as that of a queue that its home is still starting.
+Other nodes may have the name of a process before it runs, such as that of a queue that its home is still starting.
 Messages to a name that its family expects are held until `release`. The credit of their senders limits their number.
 """
 

@@ -56,7 +56,9 @@ class Remains:
 
 
 def _steps(base: ActorBase, cell: Cell, actor: Any, reason: ExitReason) -> Iterator[int]:
-    """What is left to do for an actor that takes no more messages; each step is so much of `END_OF_TURN`."""
+    """Do what is left to do for an actor that takes no more messages. Yields how much work each step was
+    (`END_OF_TURN`).
+    """
     is_process = cell.handlers is not None
     if is_process:
         yield from actor._end_conversations(reason)

@@ -1,9 +1,9 @@
 """`ClusterChecks`: what no client can see, and an observer of all nodes can.
 
 - A term has one leader.
-- What two nodes know to be committed is the same, entry for entry, now and for ever.
+- The entries that two nodes hold for committed are the same, one by one, now and for ever.
 - A node that has not reached a majority for as long as a lease lasts holds no lease (CL-51).
-- A node that the leader knows to be declared down holds no lease.
+- A node that is declared down in the leader's log holds no lease.
 - A queue whose declare was answered is on every node that serves clients, and one whose delete was answered on none
   (P6 of the cluster's promises).
 - At rest all nodes have the same metadata, and all replicas of a mirrored queue the same messages (I7).
@@ -137,7 +137,7 @@ class ClusterChecks:
         return len({self.view(node).applied for node in self._nodes}) == 1
 
     def view(self, node: ClusterNode) -> ConsensusView:
-        """What the node knows of the cluster's log."""
+        """The cluster's log as the node has it."""
         return ConsensusView(node.process(ClusterMetadata))
 
     # -- the messages of replicas ---

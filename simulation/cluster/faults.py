@@ -385,7 +385,7 @@ class ClusterFaults:
     # -- rest ---
 
     def are_well(self) -> bool:
-        """Whether every node runs, serves clients, and knows all others as up and all queues as running."""
+        """Whether every node runs, serves clients, and sees all others up and all queues running."""
         if self._down or self._stopping or self._full:
             return False
         for node in self.nodes:

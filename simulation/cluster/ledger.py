@@ -117,9 +117,10 @@ class Reader:
             self._ledger.rejecting(copy)
 
     def dead_letter(self, queue: str, body: bytes, correlation_id: str | None, source: str, times: int) -> LedgerCopy:
-        """A message of the queue `source` has arrived as a dead letter, and says that it was rejected there so often.
+        """A message of the queue `source` has arrived as a dead letter. According to its x-death it was rejected there
+        `times` times.
 
-        Raises Violation if it was not. The copy that is returned is that in `queue`.
+        Raises Violation if it was rejected fewer times. The copy that is returned is that in `queue`.
         """
         with self._ledger.lock:
             return self._ledger.dead_letter(self, queue, body, correlation_id, source, times)
@@ -139,7 +140,7 @@ class Reader:
 
 
 class Ledger:
-    """What all clients of one cluster know. Every method may be called from any thread.
+    """What all clients of one cluster have sent and received. Every method may be called from any thread.
 
     `account` is a file for the story of the run, and `clock` returns the seconds of the run's clock.
     """
@@ -403,7 +404,7 @@ class Ledger:
             return self._clock()
 
     def declared(self, queue: str, node: str, sent_at: float) -> None:
-        """The node has answered a declare, sent at `sent_at`: every node must know the queue from now on (P6)."""
+        """The node has answered a declare, sent at `sent_at`: every node must have the queue from now on (P6)."""
         with self.lock:
             self._refuse_without_majority(node, sent_at, f"declare-ok for {queue}")
             self._queues[queue] = Presence.PRESENT
@@ -422,9 +423,7 @@ class Ledger:
             self.counts["deleted"] += 1
 
     def looked_up(self, queue: str, node: str, is_there: bool, is_healed: bool = False) -> None:
-        """A node that serves clients was asked, after the latest answer about the queue, and has reported whether it
-        has that.
-        """
+        """A node that serves clients was asked, after the latest answer about the queue, whether it has the queue."""
         if not (is_healed or self.promises.is_visible_at_once):
             return
         with self.lock:
@@ -437,7 +436,7 @@ class Ledger:
         """The queue was bound, and after bind-ok another node was given a message for it."""
         with self.lock:
             self.counts["bound"] += 1
-            # The queue's node may have failed meanwhile, so that its queue gets nothing.
+            # The queue's node may have failed meanwhile, so that the queue gets nothing.
             must_be_routed = self.promises.is_visible_at_once and not self._acks_may_be_lost
         if must_be_routed and not is_routed:
             raise Violation(f"{node} does not know the binding of {queue}, which was answered with bind-ok (P6)")

@@ -1,4 +1,4 @@
-"""`ClusterNodes`: the nodes of a simulated cluster, and what a perfect observer knows about who reaches whom."""
+"""`ClusterNodes`: the nodes of a simulated cluster, and which of them can reach each other now."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class ClusterNodes:
                         link.mend()
 
     def reach(self, one: str, other: str) -> bool:
-        """Whether these two nodes can talk to each other now."""
+        """Whether messages pass between these two nodes now, both ways."""
         return (
             self._acts(one)
             and self._acts(other)

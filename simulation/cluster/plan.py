@@ -108,7 +108,7 @@ ROLES = ("leader", "follower", "master", "second", "last", "learner")
 _NETWORK_CHOICES = [what for what, weight in _NETWORK_ACTIONS for _ in range(weight)]
 #: One in this many actions is a machine's or the network's.
 FAULT_ONE_IN = 4
-#: One plan in so many has a client that uses a node without a lease, and one has nodes that die during an election.
+#: One in this many plans has a client that uses a node without a lease, or nodes that die during an election.
 LONELY_ONE_IN, ELECTION_ONE_IN = 4, 8
 #: Of this many plans with mirrored queues, one has quorum queues, one has streams, and one a floor of replicas in sync.
 MIRRORED_KINDS = 8

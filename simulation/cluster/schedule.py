@@ -91,7 +91,7 @@ class ClusterSchedule:
             raise PromiseBroken(f"{text}, though nothing has happened to the cluster")
 
     def check_in_force(self, queue: str, is_there: bool) -> None:
-        """Check, after a declare or a delete was answered, that every node which serves clients knows the outcome."""
+        """Check, after a declare or a delete was answered, that it is in force on every node which serves clients."""
         self.checks.check_in_force(queue, is_there)
 
     # -- running ---
@@ -190,7 +190,7 @@ class ClusterSchedule:
             self.until(self.checks.are_in_sync, WHOLE_SECONDS, lambda: "some replicas have not come to be in sync")
 
     def become_whole(self) -> None:
-        """Run until all nodes run and know each other, and all replicas are in sync."""
+        """Run until all nodes run and are connected, and all replicas are in sync."""
         self._become_whole()
         self.until(self.checks.are_in_sync, WHOLE_SECONDS, lambda: "some replicas have not come to be in sync")
 

@@ -4,7 +4,7 @@ A message that is routed to three queues has three **copies**. The model does no
 or when. It keeps a `CopyState` for each copy, and clients report to it what they send and receive. A report that
 contradicts the state raises `PromiseBroken`.
 
-A client often sends something and cannot know yet whether the broker has received it. The proof is the answer to a
+A client often sends something and cannot tell yet whether the broker has received it. The proof is the answer to a
 later method on the same channel, since a channel handles everything in order. Until then the copy has a state of its
 own (`SENT`, `SETTLING`), and if the connection ends first the copy is `UNCERTAIN`.
 
@@ -97,7 +97,7 @@ class Copy:
     may_be_redelivered: bool = False
     #: A time at which it was certainly in its queue, None if no such time is known.
     arrived: float | None = None
-    #: What it becomes when it dies in a queue that dead-letters.
+    #: The copy that it becomes when it dies in a queue with a dead-letter exchange.
     dead_letter: Copy | None = None
     is_rejected: bool = False
     #: How often it was returned to its queue, at least and at most. A crash may undo returns that are not on the disk
@@ -182,7 +182,7 @@ def mark_refused(message: PublishedMessage) -> None:
 
 
 def mark_maybe_lost(copies: Iterable[Copy]) -> None:
-    """The channel that published these has ended, and nobody knows whether the broker has received them."""
+    """The channel that published these has ended, and the broker may have received them or not."""
     for copy in copies:
         if copy.state == CopyState.SENT:
             copy.state = CopyState.UNCERTAIN

@@ -2,8 +2,8 @@
 
 A message dies when a consumer rejects it, when it is returned more often than the queue's delivery limit, when it
 expires and no channel holds it, and when a queue of limited length drops its head or refuses a publish. While clients
-work nobody can know when a message has died, so a crash leaves open whether the message or its dead letter is there.
-But just one of them is: `unseen` are the messages of which the auditor must receive one.
+work the model cannot tell when a message has died, so a crash leaves open whether the message or its dead letter is
+there. But just one of them is: `unseen` are the messages of which the auditor must receive one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`DeliveryChecks`: whether a queue may deliver a message to a client at this time, in this order and with this flag.
 
-What the model cannot know for certain (`queue_model`) is not checked. A broken promise of the broker is raised as
+Where the model cannot be certain (`queue_model`), nothing is checked. A broken promise of the broker is raised as
 PromiseBroken.
 """
 

@@ -10,20 +10,20 @@ from .copies import PromiseBroken
 
 
 class Told(NamedTuple):
-    """What a reader may know of a queue: numbers below `next` were given to messages, except the gaps in `lives`."""
+    """What a reader may have seen of a queue: messages had the numbers below `next`, except the gaps in `lives`."""
 
     next: int
     lives: Lives
 
 
 class NumberingCheck:
-    """What readers could know of each durable queue when the node was last at rest, by the queue's id."""
+    """What readers could have seen of each durable queue when the node was last at rest, by the queue's id."""
 
     def __init__(self) -> None:
         self._told: dict[str, Told] = {}
 
     def check(self, queues: list[QueueView]) -> None:
-        """Compare the queues with what readers could know of them before. Raises PromiseBroken."""
+        """Compare the queues with what readers could have seen of them before. Raises PromiseBroken."""
         for queue in queues:
             now = queue.told()
             if now is None:

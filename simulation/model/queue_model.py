@@ -71,7 +71,7 @@ class QueueModel:
         self.delete_count = 0
         self.unbind_count = 0
         self.crash_count = 0
-        #: Whether a declare was answered while a delete was in flight: nobody knows which came first.
+        #: Whether a declare was answered while a delete was in flight, so that either may have come first.
         self.was_declared_during_delete = False
         #: Whether the broker may refuse requests because the queue's process is not running (AB-63).
         self.may_be_down = False
@@ -334,7 +334,7 @@ class QueueModel:
             self.consumers.remove(consumer)
         if not consumer.has_left:
             consumer.has_left = True
-            # A stale consumer belonged to an earlier queue, unless nobody knows whether that was deleted (None).
+            # A stale consumer belonged to an earlier queue, unless it is unknown whether that was deleted (None).
             if not consumer.is_stale or self.exists is None:
                 self.may_auto_delete(is_known and not consumer.is_stale)
 
@@ -490,7 +490,7 @@ class QueueModel:
     def missing(self) -> list[Copy]:
         """The copies that should have been delivered, after every queue was emptied, the one for dead letters last."""
         if self.deletes_in_flight:
-            return []  # the channel ended before the answer, so nobody knows whether the queue was deleted
+            return []  # the channel ended before the answer, so the queue may have been deleted or not
         return [
             copy for copy in self.copies.values() if copy.state == CopyState.READY and not self.deaths.may_be_gone(copy)
         ]

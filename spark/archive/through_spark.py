@@ -1,7 +1,8 @@
 """An archive that Spark itself writes, in one of its formats, with rows that the caller may change.
 
-All messages pass through Java, which costs most of the time, and Spark alone knows the files. So the jobs that rely on
-`notes` refuse such an archive, and Spark reads it with its format. `_warren/through_spark` has the name of the format.
+All messages pass through Java, which costs most of the time, and Spark alone chooses the files. So the jobs that rely
+on `notes` refuse such an archive, and Spark reads it with its format. `_warren/through_spark` has the name of the
+format.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def check_archive(target: str, *, keep: bool = False, through_spark: str | None 
 
 
 def _tasks(spark: Any) -> tuple[int, int]:
-    """The tasks of the stage that runs, and how many of them have ended. A session of Spark Connect knows neither."""
+    """The tasks of the stage that runs, and how many of them have ended. A session of Spark Connect reports neither."""
     tracker = spark.sparkContext.statusTracker() if hasattr(spark, "sparkContext") else None
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()] if tracker is not None else []
     known = [stage for stage in stages if stage is not None]

@@ -8,7 +8,7 @@ Files of one queue and date whose ranges adjoin become one file of the joint ran
 4. The parts are removed, and then `compaction.json`.
 
 A run that finds `compaction.json` ends what the killed one had begun: it removes the parts if the new file is noted,
-and otherwise the new file. Between the steps 2 and 4 readers that do not know the notes find the messages twice, so
+and otherwise the new file. Between the steps 2 and 4 readers that do not read the notes find the messages twice, so
 only files of days that are over are merged.
 """
 
@@ -76,7 +76,7 @@ def compact(
 ) -> CompactResult:
     """Merge the files of an archive.
 
-    older_than     only files of days, in UTC, that ended at least so long ago
+    older_than     only files of days, in UTC, that ended at least this long ago
     target_size    the most bytes of parts that become one file
     queue          only files of this queue
     now            the time by which days are over; the clock's if it is not given

@@ -93,8 +93,8 @@ def replay(
     routing_keys            only messages whose key fits this pattern of `*` and `?`
     since, until            only messages that arrived then; those whose arrival is not known are left out then
     rate                    messages a second, evenly; otherwise as fast as the broker confirms
-    speed                   instead: in the rhythm in which they arrived, so many times as fast; a message whose arrival
-                            is not known follows the one before it at once
+    speed                   instead: in the rhythm in which they arrived, this many times as fast; a message whose
+                            arrival is not known follows the one before it at once
     name                    a run of this name goes on where an earlier one stopped
     deduplicate             give each message an id, so that a queue with `x-warren-deduplicate` drops a second one
     stop                    asked about once a second or more often; when it returns True, the run ends when what it has

@@ -1,4 +1,4 @@
-"""Bodies as `bodyFormat` wants them: bytes, strings, or structs made from JSON."""
+"""Bodies in the form that `bodyFormat` names: bytes, strings, or structs made from JSON."""
 
 from __future__ import annotations
 

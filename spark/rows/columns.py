@@ -130,7 +130,7 @@ def check_schema(declared: Iterable[tuple[str, str]], options: RowOptions, with_
         if name not in types:
             raise wrong_options(f"format 'warren' has no column '{name}'. Its columns are {', '.join(types)}")
         if name == "body" and options.body_format == "json":
-            # Types have several names in DDL, and only Spark's own parser knows them all.
+            # Types have several names in DDL, and only Spark's own parser accepts them all.
             is_right = type.startswith("struct<")
         else:
             is_right = type.replace(" ", "") == types[name]

@@ -358,8 +358,8 @@ class QueueIndex:
     def take_flush(self, is_synced: bool = False, most: tuple[int, int] | None = None) -> FlushJob | None:
         """A flush of all unflushed entries that are not held, and of all acks; None if there are none.
 
-        The flush before has been `flushed`. `most` are runs and bytes: with it, the flush has at most so many runs of
-        embedded entries and of stored ones, and takes no further run of a kind when it has so many bytes of it.
+        The flush before has been `flushed`. `most` is a pair of runs and bytes, which bounds the embedded and the
+        stored entries separately: the flush takes no further run of a kind when it has this many runs or bytes of it.
         """
         assert self._flush is None, "one flush at a time"
         removable = self._emptied.take()

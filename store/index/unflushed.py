@@ -143,8 +143,8 @@ class Unflushed:
     def take(self, most: tuple[int, int] | None) -> tuple[PendingRuns, PendingRuns]:
         """Take out the embedded and the stored entries that a flush is to write: all that are not held.
 
-        `most` are runs and bytes: with it, at most so many runs of each kind, and no further run of a kind when its
-        bodies have so many bytes.
+        `most` is a pair of runs and bytes, for each of the two kinds: no further run of a kind is taken when this many
+        runs, or runs whose bodies have this many bytes, are taken.
         """
         held = self._take_held()
         if most is None:

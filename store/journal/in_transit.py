@@ -32,7 +32,7 @@ class HandedOver(NamedTuple):
 
     targets       the numbers of the queues that get them (of their levels of priority 0)
     first_id      the shared id of the first; the others follow it
-    is_recorded   they are persistent, so that the journal has them
+    is_recorded   they are persistent, so the journal has records of them
     """
 
     targets: tuple[int, ...]
@@ -88,7 +88,7 @@ class WaitingDeadLetters:
 
 
 class UnsentDeadLetters:
-    """Dead letters that the journal still has to send to `targets`, those of their targets that are left.
+    """Dead letters that the journal still has to send to `targets`, which are the targets that are left.
 
     position   the journal's position at which they were handed over: they are sent when this is on the disk
     place      as in `WaitingDeadLetters`
@@ -124,11 +124,11 @@ class InTransit:
     """
 
     def __init__(self) -> None:
-        #: Dead letters that have not been sent to all targets, those without a record as well.
+        #: Dead letters that were not sent to all their targets yet, with or without a record in the journal.
         self.unsent: deque[UnsentDeadLetters] = deque()
         #: By target, and then by the id of the first dead letter of each piece.
         self._by_target: dict[int, dict[int, WaitingDeadLetters]] = {}
-        #: By target: the bytes of what it has not taken.
+        #: By target: the body bytes of what it has not taken.
         self._bytes: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -151,7 +151,7 @@ class InTransit:
         return self._bytes.get(target, 0)
 
     def hand_over(self, handed: HandedOver, position: int) -> None:
-        """Take dead letters over, to be sent when the journal is on the disk up to `position`."""
+        """Take over dead letters. They may be sent when the journal is on the disk up to `position`."""
         self.unsent.append(UnsentDeadLetters(handed, position))
 
     def has_unsent(self, durable: int) -> bool:
@@ -223,7 +223,9 @@ class InTransit:
 
 
 def encode_handed_over(handed: HandedOver) -> list[bytes]:
-    """The body of a HANDED_OVER record: a head, followed by the contents as they are."""
+    """The body of a HANDED_OVER record: u128 first id, u32 number of targets, u64 for each target, then a run as in
+    `records`.
+    """
     targets = handed.targets
     run = Run(0, list(handed.contents), handed.origin, None, False, handed.body_bytes)
     return [
@@ -247,7 +249,7 @@ def decode_handed_over(data: bytes) -> HandedOver:
 
 
 def encode_taken(first_id: int, count: int) -> list[bytes]:
-    """The body of a TAKEN record."""
+    """The body of a TAKEN record: u128 first id, u32 count."""
     return [first_id.to_bytes(16, "big") + count.to_bytes(4, "big")]
 
 

@@ -24,7 +24,7 @@ Recovery (`replay`) cuts only the torn tail of the last file. It passes over dam
 damage are replayed, and the file stays as it is, because nothing is ever appended to a file of an earlier process.
 
 There is no record of deliveries. After a crash any message may have been delivered before, so all are flagged
-redelivered, whatever a record could say (queue-and-store section 5.5).
+redelivered in any case, so no record would change that (queue-and-store section 5.5).
 
 Errors: `commit` raises OSError when the batch could not be written; then nothing of it counts, and the same batch may
 be committed again (QS-35). When a sync fails, `commit` raises `JournalBroken`: what reached the disk is unknown, and

@@ -72,8 +72,8 @@ class LogWriter:
     bodies_are_spared   the bodies that the message store reported last were acknowledged before their sync
     position            records ever made
     durable             the position up to which the journal has synced them
-    is_journaled        False for a queue that no start recovers. The journal does not know it and drops its records,
-                        so neither its acknowledgements nor the sizes of its segments are recorded
+    is_journaled        False for a queue that no start recovers. It is not registered with the journal, which drops its
+                        records, so neither its acknowledgements nor the sizes of its segments are recorded
 
     The publisher of a message waits for its record, and for its body if that is in the message store. Where consumers
     keep up, the store waits for acknowledgements before it syncs (its *dwell*), so these records need not hurry either.

@@ -61,7 +61,7 @@ class Replayed:
 
     @property
     def numbering(self) -> Numbering | None:
-        """Where the numbering stands, if the journal has no message of the queue and knows of no segment."""
+        """Where the numbering stands, if the journal has no message of the queue and no size of a segment."""
         if self.embedded.count or self.stored.count or self.sizes:
             return None
         return Numbering(min(self.end, self.next_number), self.next_number, self.lives)

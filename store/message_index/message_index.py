@@ -25,7 +25,7 @@ time.
 
 One thread writes; `find` and `at_position` read in any other. Every commit is synced but for its last page, so that a
 power cut undoes at most the last commit. The next number of a queue is in the same commit as its places; thus the queue
-knows from where on it has to repeat its report.
+can see from where on it has to repeat its report.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _REASON_NUMBERS = {reason: number for number, reason in enumerate(REASONS, 1)}
 
 
 class OtherEngineError(ValueError):
-    """The index was made by another engine. The text says by which."""
+    """The index was made by another engine, which the text names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Engine:
 
 
 class Hit(NamedTuple):
-    """A message that the index knows. `reason` is empty while it is in its queue."""
+    """A message in the index. `reason` is empty while the message is in its queue."""
 
     queue: int
     number: int
@@ -100,7 +100,7 @@ class IndexedQueue:
     retention: int
     #: When the queue was deleted; 0: it exists.
     deleted_at: int = 0
-    #: Whether the policy no longer has it indexed. What the index knows of it is then removed, a part at a time.
+    #: Whether the policy no longer has it indexed. The index then removes its entries, a part at a time.
     is_forgotten: bool = False
     #: Sweeps that are to be done: the step, the last position that it applies to, and the number to go on with.
     sweeps: list[tuple[Rest, int, int]] = field(default_factory=list)

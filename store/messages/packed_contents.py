@@ -1,7 +1,7 @@
 """`PackedContents`: the contents of a run in one piece, as they came from another node.
 
-A queue hands most runs straight to a consumer, and that may be on another node as well. Such a run leaves as it came.
-It is cut into its contents only if somebody needs one of them.
+A queue hands most runs straight to a consumer, which may be connected to another node too. Such a run leaves as it
+came: it is cut into its contents only when somebody needs one of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import overload
 #: The size of all contents if they have the same, else the size of each.
 Sizes = int | list[int]
 
-#: Contents of one size that are cut at a time. To cut 1 KiB so takes 0.14 µs, and by a slice 0.36.
+#: Contents of one size that are cut at a time. A content of 1 KiB takes 0.14 µs in this way, and 0.36 µs by a slice.
 AT_A_TIME = 32
 
 

@@ -54,7 +54,8 @@ class Run:
     sizes             body sizes, None until they are measured
     live              how many slots are not None
     kind              where the bodies and the index entries are: `TO_STORE` and the others above
-    id_base           belongs to the owner (see `placement`); runs that differ in `kind` or `id_base` are never joined
+    id_base           from which the owner of the run makes message ids (see `placement`); runs that differ in `kind` or
+                      `id_base` are never joined
     arrived           when the messages arrived (see `arrivals`)
     """
 

@@ -101,7 +101,7 @@ class BackingQueue(ABC):
         """Append a run that is not empty; `body_bytes` is the sum of its body sizes. Returns its numbers.
 
         With `confirm` some publisher awaits a confirm, so `drain_confirmed` reports these numbers when they are safe.
-        `parts` say who published the messages, for a backing queue that passes them on to other replicas.
+        `parts` are the identities of the publishes, for a backing queue that passes them on to other replicas.
 
         `shared` is the id of the first message (`message_ids`) if other queues get the same messages and one of them
         is large, else 0. With `is_handed` another queue has handed the messages over (`journal.in_transit`): `shared`

@@ -1,4 +1,4 @@
-"""`Catalogue`: what a reader by number needs to know of many queues, in one message (SP-20, SP-21).
+"""`Catalogue`: the info items of many queues that a reader by number needs, in one message (SP-20, SP-21).
 
 A client consumes from the reserved queue `amq.warren.catalogue`, which is in no routing table. It gets one delivery, a
 JSON array with a row for each queue, and the consumer is cancelled. The rows of queues that the user may not read, or

@@ -1,4 +1,4 @@
-"""`ChannelConsumer`: what a channel knows of one consumer of its client."""
+"""`ChannelConsumer`: what a channel keeps about one consumer of its client."""
 
 from __future__ import annotations
 

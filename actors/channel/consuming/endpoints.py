@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...context.node_context import NodeContext
     from ...contracts.channel import ChannelConfig
 
-#: Seconds that a node may take to say where clients reach it. The catalogue leaves out a node that does not answer.
+#: Seconds that a node may take to answer where clients reach it. The catalogue leaves out a node that does not answer.
 ANSWER_SECONDS = 1.0
 
 
@@ -48,7 +48,7 @@ class Endpoints:
             try:
                 addresses = await asked
             except ProcessError:
-                continue  # the node is away, or of a version that does not know the question
+                continue  # the node is away, or its version does not have this message
             self._by_node[node] = [_text(each) for each in addresses if self._is_for_client(each)]
 
     def of(self, nodes: Iterable[str]) -> list[str]:

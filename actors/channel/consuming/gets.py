@@ -2,7 +2,7 @@
 
 A client may send many basic.get without waiting for each answer. One by one, each would cost a question to the queue
 and its answer, in turns of their own. So those that wait behind one that is handled now, for the same queue, are asked
-together (`GOT_TOGETHER`), unless the queue is on another node, whose version may not know that question.
+together (`GOT_TOGETHER`), unless the queue is on another node, whose version may not have that message.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...statistics.histograms import TimedConfirms
 
-#: Publishes that are timed at one time. While so many wait, others only add to the weight of the next one.
+#: Publishes that are timed at one time. While this many wait, others only add to the weight of the next one.
 MOST = 256
 
 #: Acks or nacks of one flush: delivery tags, each with whether it stands for all before it as well.

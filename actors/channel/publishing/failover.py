@@ -82,7 +82,7 @@ class Failover:
         try:
             again, taken = await queues.reclaim(row, owed)
         except (AmqpError, ProcessDown, ProcessTimeout):
-            # Nobody knows whether the publishes are in the queue, so they are not repeated.
+            # It cannot be found out whether the publishes are in the queue, so they are not repeated.
             again, taken = queues.usable(row), []
             repeated: Iterable[PublishEntry] = ()
         else:

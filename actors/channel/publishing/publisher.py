@@ -55,7 +55,7 @@ PROPERTIES_AS_ONE = 32
 
 
 class Undecided(NamedTuple):
-    """Messages with one method frame whose properties must be decoded before anybody knows where they go."""
+    """Messages with one method frame whose properties must be decoded before they can be routed."""
 
     method_payload: bytes
     contents: Sequence[bytes]

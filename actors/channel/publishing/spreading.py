@@ -100,7 +100,7 @@ class Spreading:
             number = self._next.get(row.queue_id)
             if number is None:
                 if len(self._next) >= QUEUES_KEPT:
-                    self._next.clear()  # a channel that has used so many queues has probably seen most of them deleted
+                    self._next.clear()  # most of this many queues are probably deleted by now
                 # Channels begin with different shards, or many short-lived ones would publish to the first one only.
                 number = self._number_from(count)
             self._next[row.queue_id] = number + 1

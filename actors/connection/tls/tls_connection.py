@@ -1,4 +1,4 @@
-"""`TlsConnection`: a `Connection` whose socket speaks TLS.
+"""`TlsConnection`: a `Connection` over TLS.
 
     accepted ── TLS handshake, at most ssl_handshake_timeout ──> pre_init, as any connection
         └── it fails, or takes too long: one line in the log, and the socket is closed

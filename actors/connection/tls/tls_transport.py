@@ -169,7 +169,7 @@ class TlsTransport:
         return count
 
     def sendmsg(self, buffers: Iterable[Buffer]) -> int:
-        """As `send`, for the buffers one after the other."""
+        """As `send`, for several buffers in their order."""
         if self._encrypted:
             return self.send(b"")
         pieces: list[Buffer] = []

@@ -217,7 +217,7 @@ class LocalLog:
         """Whether a crash now could make it untrue that this command was applied.
 
         That is so if it removed durable rows. It is also so if it changed nothing because a row that it names is in the
-        state as the command wants it, but not yet on the disk.
+        state already as the command makes it, but not yet on the disk.
         """
         if not self._owed and not self._written:
             return False

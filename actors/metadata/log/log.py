@@ -22,7 +22,7 @@ from .row_encoding import StoredRows
 
 
 class OutcomeUnknown(AmqpError):
-    """Nobody knows whether a command was applied: the node that proposed it got a snapshot instead of its log entry.
+    """It is unknown whether a command was applied: the node that proposed it got a snapshot instead of its log entry.
 
     The caller should read the state to find out, or repeat the command if doing so twice does no harm.
     """
@@ -32,7 +32,7 @@ class CommandOutcome(NamedTuple):
     """What became of a proposed command.
 
     applied   what it did; None if it was refused and did nothing
-    error     the refusal, or why it is not known to survive a restart although it was applied
+    error     the refusal, or why it may not survive a restart although it was applied
     """
 
     applied: Applied | None
@@ -83,8 +83,7 @@ class Log(Protocol):
     def propose(self, command: Command, answer: Answer, until_durable: bool = True) -> None:
         """Have `command` applied, and call `answer` once with its outcome, possibly before this returns.
 
-        until_durable   answer when a restart could not take back what the answer says; otherwise as soon as the
-                        command is applied
+        until_durable   answer when no restart can undo the command; otherwise as soon as the command is applied
         """
 
     def flush(self, answer: Answer) -> None:

@@ -20,7 +20,7 @@ COPY_SECONDS, COPY_LOOK_SECONDS = 5.0, 0.05
 
 
 class TooFewStay(Exception):
-    """Without its master the queue would have too few replicas in sync. The text says so for operators."""
+    """Without its master the queue would have too few replicas in sync. The text is for operators."""
 
 
 async def await_enough(

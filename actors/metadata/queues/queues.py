@@ -3,7 +3,7 @@ takes the reports of these processes and their supervisors (AB-63).
 
 A queue's row is in the state from its declaration to its deletion. Channels find it in the routing table from the
 moment when its process runs, with the process's address; while the process is restarted they find the old address, or
-the state that says why the queue cannot be used.
+the state that is the reason why the queue cannot be used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Replicas`: has this node run the replicas of mirrored queues that the rows say (cluster section 12).
+"""`Replicas`: has this node run its replicas of mirrored queues, as the rows list them (cluster section 12).
 
 A *life* is one process of a replica on this node, for one member of the group. When a row changes, the process of its
 queue receives `group_changed` in the same turn, before any other process can act on the row, and the routing table gets
@@ -63,7 +63,7 @@ REPLACE_SECONDS = 60.0
 #: would hold up the changes of clients, and its own start.
 JOINING_AT_ONCE = 64
 
-#: Seconds within which a master comes to rest, or says that it is too busy.
+#: Seconds within which a master comes to rest, or answers that it is too busy.
 QUIESCE_SECONDS = 5.0
 
 
@@ -374,7 +374,7 @@ class Replicas:
                 await self._changing.note(ReplaceMembers(vhost, name, queue_id))
 
     def _move_master(self, row: QueueRow) -> None:
-        """Move the master to where the policy wants it, if somebody there has all messages."""
+        """Move the master to a node on which the policy wants it, if the replica there has all messages."""
         if row.queue_id not in self._moving and self._move_of(row) is not None:
             self._moving.add(row.queue_id)
             self._process.spawn(self._move(row.vhost, row.name, row.queue_id))

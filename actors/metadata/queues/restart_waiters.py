@@ -48,8 +48,8 @@ class RestartWaiters:
         self.row_changed(vhost, name)
 
     def row_changed(self, vhost: str, name: str) -> None:
-        """Answer the senders that wait for this queue, if its row now has another address, or says that the queue is
-        gone or cannot be used.
+        """Answer the senders that wait for this queue, if its row now has another address, or the state of a queue that
+        is gone or cannot be used.
         """
         waiting = self._waiting.pop((vhost, name), None)
         if waiting is None:

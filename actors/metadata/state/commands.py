@@ -163,7 +163,7 @@ class RemoveRecords(NamedTuple):
 class EnableFeatures(NamedTuple):
     """Enable features in the whole cluster, for ever (CL-26); one that is enabled is success.
 
-    It is refused as long as any member, whether it runs or not, has a version that does not know them.
+    It is refused as long as any member, whether it runs or not, has a version without them.
     """
 
     names: tuple[str, ...]
@@ -201,8 +201,8 @@ class ChangeNodes(NamedTuple):
     #: The nodes that run, with incarnation, address, build and features. An earlier run of theirs has ended.
     up: tuple[Node, ...] = ()
     #: The term of the leader that has decided this; 0 if no leader did. The log refuses the command in another term: a
-    #: leader that was replaced does not know which nodes run, and its command may arrive long afterwards, when all
-    #: links are back.
+    #: leader that was replaced cannot tell which nodes run, and its command may arrive long afterwards, when all links
+    #: are back.
     term: int = 0
     #: The nodes in `down` that were stopped in order. Set if the cluster has the feature `promote_on_shutdown`.
     stopped: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ def _has_data_node(definitions: Definitions, without: str) -> bool:
 
 
 def enable_features(definitions: Definitions, command: EnableFeatures) -> list[RecordPut]:
-    """The records to put. Raises DefinitionError if a member does not know one of the features."""
+    """The records to put. Raises DefinitionError if a member's version lacks one of the features."""
     wanted = [name for name in command.names if (name,) not in definitions.features]
     for name in wanted:
         without = [node.name for node in definitions.nodes.values() if name not in node.features]

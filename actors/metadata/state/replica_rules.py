@@ -48,7 +48,7 @@ _OF_TYPES = {
 
 
 def may_mirror(definitions: Definitions) -> bool:
-    """Whether the nodes have groups at all: all of them must know what a group is."""
+    """Whether the nodes have groups at all: the versions of all of them must have the feature."""
     return (MIRRORED_QUEUES,) in definitions.features and bool(definitions.nodes)
 
 

@@ -2,9 +2,9 @@
 
 `apply(state, command)` returns what changed and what has to happen because of that, or raises the AmqpError that
 refuses the command; then it has changed nothing. It reads the state and the command and nothing else: no clock, no
-random numbers, no disk, no process. Two states that were equal before a command are equal after it. So it does not
-matter on which node, or how often, a command is checked before it is applied: only the check that `apply` makes
-decides, and the order of the log decides who finds what.
+random numbers, no disk, no process. Two states that were equal before a command are equal after it. A handler may check
+a command before it proposes it, on any node and any number of times, but only the check in `apply` counts: it sees the
+state that all earlier commands of the log have made.
 """
 
 from __future__ import annotations

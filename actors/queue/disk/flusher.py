@@ -39,9 +39,9 @@ MOST_PARTS = 64
 class Flusher:
     """The jobs of the queue that the log calls `phrase` on its segments.
 
-    `levels` are the queue's disk sides by priority; levels that are added later are flushed as well. A refused
-    flush is not repeated once the `stage` of the replica says that the queue is being deleted. `digest_log` has what
-    the queue remembers of publishes; it is None while the queue does not.
+    `levels` are the queue's disk sides by priority; levels that are added later are flushed as well. A refused flush is
+    not repeated once the queue is being deleted (`stage`). `digest_log` has what the queue remembers of publishes; it
+    is None while the queue does not.
     """
 
     __slots__ = (

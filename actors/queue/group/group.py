@@ -14,7 +14,7 @@
 So the group never has a message itself: what its consumers have is unacknowledged in the members, and comes back there
 if the group or the consumer ends.
 
-Limits: the process finds the members, joins them and asks them what only they know (`process.py`).
+Limits: the process finds the members, joins them and asks them for their info items (`process.py`).
 """
 
 from __future__ import annotations

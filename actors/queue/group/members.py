@@ -57,7 +57,7 @@ class GroupMember:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it may have messages of which the group does not know yet."""
+        """Whether it may have messages that the group was not offered yet."""
         return self.is_joined and (self.granted > 0 or self.questions > 0)
 
     def take_places(self, count: int) -> list[Place]:

@@ -277,8 +277,8 @@ class GroupQueue(Queue):
         await self.on_check_reader(sender, user)
         if self.role.arguments.schedule == "strict" and (no_ack or not 0 < prefetch < LOOSE_PREFETCH):
             log.warning(
-                "the consumer '%s' of %s has a prefetch of %s. It gets so many messages of later members before those "
-                "of earlier ones that come meanwhile; with a prefetch of 1 it gets one at most",
+                "the consumer '%s' of %s has a prefetch of %s. It may hold that many messages of later members when "
+                "one of an earlier member arrives; with a prefetch of 1 it holds at most one",
                 tag,
                 self.label,
                 prefetch if prefetch and not no_ack else "no limit",

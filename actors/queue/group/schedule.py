@@ -3,7 +3,7 @@
 strict              the first member that has a message. A member may have messages that the group does not know of,
                     as long as it has not answered or has grants; until then no later member gets a grant
 fair, weighted      the members take turns. In its turn a member delivers `batch` messages, times its weight; a turn
-                    that ends for want of a consumer goes on when there is one
+                    that ends because no consumer is ready goes on when there is one
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 `DeadLetterer` counts dead messages, makes dead letters of them and has these go to the queues that the dead-letter
 exchange routes them to. From a durable queue to a durable queue on the same node they go by way of the journal
 (`Transit`), so that no crash loses or doubles a persistent one. To any other queue they are sent at most once. Neither
-way has confirm, credit or mandatory. What goes to very many queues takes several turns (`fan_outs`). `Rejections`
-brings it the messages that consumers reject.
+way uses confirms, credit or the mandatory flag. A dead letter for very many queues is sent over several turns
+(`fan_outs`). `Rejections` hands it the messages that consumers reject.
 """
 
 from __future__ import annotations
@@ -61,18 +61,19 @@ CYCLES_REMEMBERED = 100
 #: Messages that die in one step, at first and at most.
 FIRST_BATCH, LARGEST_BATCH = 8, 400
 
-#: Bytes of dead messages that take as long as one small message. They are copied, and their headers are searched.
+#: Bytes of dead messages that take as long as one small message, because the contents are copied and the headers
+#: searched.
 BYTES_AS_ONE = 2048
 
 #: Bytes of dead messages that are handed over in one frame of the journal, unless a single message has more. Recovery
 #: reads a frame as a whole.
 FRAME_BYTES = 1 << 20
 
-#: Entries that are put down for a queue, in the time of one small dead message.
+#: Entries (`AtMostOnceEntry`) that are made for queues in the time that one small dead message takes.
 SENT_AS_ONE = 4
 
-#: Dead letters that go to more queues than this are sent, or handed over, to as many in each turn. 20,000 queues take
-#: 60 ms.
+#: A dead letter for more queues than this is sent, or handed over, to this many of them in each turn. 20,000 queues at
+#: once would take 60 ms.
 FAN_OUT = 256
 
 #: The logged cycles and the counters of a queue of which no message has died yet. Nearly all queues share them.
@@ -130,10 +131,10 @@ class DeadLetterer:
         #: How often dead letters were routed, so that they go to the shards of a sharded queue in turn.
         self._routed = 0
         self._cycles = _NO_CYCLES
-        #: How many entries `remove` has put down for queues.
+        #: How many entries for queues the present call of `remove` has made.
         self._sent = 0
-        #: What later turns send and hand over; None if nothing waits. As long as anything does, no further message
-        #: should die, and later dead letters go behind it.
+        #: What later turns send and hand over; None if nothing waits. While something waits, no further message should
+        #: die, and later dead letters are appended here.
         self.waiting: deque[FanOut | WideHandOver | LaterDeaths] | None = None
 
     def apply(self, settings: QueueSettings) -> None:
@@ -197,7 +198,7 @@ class DeadLetterer:
 
     def _remove(self, transit: Transit, deaths: LaterDeaths) -> None:
         """Remove dead messages of a durable queue, and have their dead letters published in the same frame of the
-        journal. Those for very many queues wait for other turns, and so do the messages behind them.
+        journal. Dead letters for very many queues wait for other turns, and so do the messages behind them.
         """
         if self.waiting is not None:
             self.waiting.append(deaths)
@@ -221,7 +222,7 @@ class DeadLetterer:
                 return
 
     def _wait(self, item: FanOut | WideHandOver | LaterDeaths) -> None:
-        """Put this behind what waits for another turn."""
+        """Append `item` to `waiting`, and ask for another turn."""
         if self.waiting is None:
             self.waiting = deque()
         self.waiting.append(item)
@@ -236,8 +237,8 @@ class DeadLetterer:
         return self._publish(reason, messages, False)[0]
 
     def publish_first(self, reason: str, messages: Sequence[QueuedMessage]) -> tuple[bool, int]:
-        """As `publish`, for the first messages: up to the first whose dead letter the journal would hand over to very
-        many queues. Returns how many these were as well.
+        """As `publish`, but end before the first message whose dead letter the journal would hand over to very many
+        queues. Returns the number of messages before that one as well.
         """
         is_recorded, count, _ = self._publish(reason, messages, self._transit is not None)
         self.count(reason, count)
@@ -250,8 +251,8 @@ class DeadLetterer:
         """Have the dead letters of these messages go to the dead-letter exchange, if there is one, in order.
 
         If messages `may_wait`, this ends before the first whose dead letter the journal hands over to very many queues.
-        Returns whether dead letters are recorded in the journal, the number of messages before that first one, and what
-        has to wait.
+        Returns whether dead letters are recorded in the journal, the number of messages before that first one, and its
+        hand-over, which has to wait; None if none has to.
         """
         exchange = self._existing_exchange()
         if exchange is None:
@@ -271,7 +272,7 @@ class DeadLetterer:
         return is_recorded, count, None
 
     def _send(self, targets: Targets) -> None:
-        """Send dead letters now, or put them behind those that wait."""
+        """Send dead letters now, or append them to `waiting` if others wait already."""
         for row, entries in targets.values():
             if self.waiting is None:
                 self._effects.send(row.address, to_queue.publish_at_most_once(entries))
@@ -319,7 +320,9 @@ class DeadLetterer:
         return with_shards(self._routing, self._row.vhost, tuple(taken), rows.number)
 
     def _die(self, deaths: LaterDeaths) -> None:
-        """Remove messages that are the first in the line. Those that have to wait again do so before all others."""
+        """Remove the dead messages at the head of `waiting`. If some of them have to wait again, they stay ahead of all
+        others.
+        """
         assert self.waiting is not None and self._transit is not None
         behind, self.waiting = self.waiting, None
         behind.popleft()
@@ -328,7 +331,7 @@ class DeadLetterer:
             self._wait(item)
 
     def _finish(self, hand_over: WideHandOver) -> None:
-        """Remove dead messages whose queues are known by now, and have their dead letters go there."""
+        """Remove dead messages whose target queues are all found, and hand over or send their dead letters."""
         transit, waiting = self._transit, self.waiting
         assert transit is not None and waiting is not None
         _, messages, origin, contents, body_bytes, targets, far = hand_over
@@ -355,8 +358,8 @@ class DeadLetterer:
     ) -> bool | WideHandOver:
         """Hand over the dead letters of messages with one origin and equal properties, or add them to `targets`.
 
-        Returns whether they are recorded in the journal; or what has to wait, if they `may_wait` and the journal hands
-        them over to very many queues.
+        Returns whether they are recorded in the journal. If they `may_wait` and the journal hands them over to very
+        many queues, it does nothing yet and returns the hand-over that has to wait.
         """
         origin = messages[0].origin
         names = self._routing.header_names(self._row.vhost, exchange)
@@ -375,7 +378,7 @@ class DeadLetterer:
         is_wide = route is not None or len(rows) > FAN_OUT
         wide = Rows(route, rows, self._routed, None if reason == REJECTED else dead.headers)
         if not is_wide or self._transit is not None and not may_wait:
-            # The journal is told now which queues it hands the dead letter over to.
+            # All queues are found now, because the record that hands the dead letter over names each of them.
             is_wide, rows = False, ()
             while not wide.are_taken:
                 rows += tuple(self._next_rows(wide, maxsize))
@@ -425,7 +428,8 @@ class DeadLetterer:
         if cycle not in self._cycles and len(self._cycles) < CYCLES_REMEMBERED:
             self._cycles |= {cycle}
             log.warning(
-                "queue '%s' in vhost '%s': dead letters that came back to queue '%s' are dropped",
+                "queue '%s' in vhost '%s': dead letters that came back to queue '%s' without a rejection are dropped. "
+                "Another dead-letter exchange or routing key of one of the queues on their way ends the cycle",
                 self._row.name,
                 self._row.vhost,
                 row.name,

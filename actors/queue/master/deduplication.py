@@ -1,6 +1,6 @@
 """`Deduplication`: a queue that keeps each message once, although it is published twice (SP-30).
 
-A publisher whose connection broke before a confirm came does not know whether its message is in the queue. So it
+A publisher whose connection broke before a confirm came cannot tell whether its message is in the queue. So it
 publishes the message again. `Intake` asks `Deduplication` which messages of a run the queue has accepted before, drops
 these, and then reports which ones it has accepted now.
 

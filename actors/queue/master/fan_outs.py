@@ -6,7 +6,8 @@
 the messages have left and names all these queues, so the messages stay in their queue, pending, while the queues are
 looked up, some in each turn. A crash meanwhile leaves the messages where they are.
 
-`LaterDeaths` are messages that died behind those, and whose dead letters must not overtake theirs.
+`LaterDeaths` are messages that died behind those of a `WideHandOver`. They wait, because their dead letters must not
+overtake the earlier ones.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Rows:
 
     route      finds the rows; None when it has found them
     number     chooses a shard of each queue that is sharded
-    headers    a queue that is in their x-death gets nothing, because the messages came back to it; None: no matter
+    headers    a queue that is in their x-death gets nothing, because the messages came back to it; None: every queue
+               gets them
     """
 
     __slots__ = ("_rows", "_taken", "headers", "number", "route")

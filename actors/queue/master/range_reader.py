@@ -1,6 +1,6 @@
 """The readers of a queue: those that get a delivery for each message, and those that get blocks (SP-10).
 
-A reader knows what it has read and what it may get. `RangeReaders` reads the batches for it, and delivers what is in
+A reader keeps what it has read and what it may get. `RangeReaders` reads the batches for it, and delivers what is in
 its buffer.
 """
 

@@ -167,7 +167,7 @@ class Indexing:
             self._process.send(address, to_indexer.forget(self._number))
 
     def queue_deleted(self) -> None:
-        """Report that the queue ends. The index keeps what it knows of the queue for a while."""
+        """Report that the queue ends. The index keeps its entries of the queue for a while."""
         self._is_stopped = True
         address = self._places.of(self._row.vhost)
         if address is not None:

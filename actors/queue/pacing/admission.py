@@ -80,7 +80,7 @@ class Admission(ABC):
         """How many slots for messages that arrive now come within `max_wait`."""
 
     def _admitted(self, slots: int) -> None:
-        """Note that messages were accepted which take so many slots."""
+        """Note that messages were accepted which take this many slots."""
         return
 
     def purged(self) -> None:

@@ -1,7 +1,7 @@
 """`Leases`: the slots that a queue has leased from the clock of its pace group, and its request for more (QP-106).
 
-The clock is held by the `Pacer` of some node, which grants slots some time ahead. The queue asks for more when it has
-slots for less than half of that time, so that the answer comes before they are used up.
+The `Pacer` of one node holds the clock and grants slots some time ahead. The queue asks for more when it has slots for
+less than half of that time, so that the answer comes before they are used up.
 
 While the pacer cannot be reached the queue has no slots, so it delivers nothing (QP-106).
 """
@@ -19,7 +19,7 @@ from ..effects import Effects
 if TYPE_CHECKING:
     from ...contracts.pace import ClockName
 
-#: Ns for which a slot may be used late: a busy node is late for its timers. Later it is lost.
+#: Nanoseconds for which a slot may be used late, because the timers of a busy node fire late. After that it is lost.
 LATE = HORIZON
 
 

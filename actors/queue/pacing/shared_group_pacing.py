@@ -2,12 +2,12 @@
 
 Consumers that name the same group share a rate, whichever of these queues they consume from (QP-106, QP-111).
 
-The clock of a group is held by a `Pacer`, and named by the pace group and the group of the consumers. The queue leases
+A `Pacer` holds the clock of each group; the pace group and the group of the consumers are its name. The queue leases
 slots of each clock for which consumers wait (`Leases`). A gate that has no slot holds its consumers back until a lease
 comes.
 
-A slot that no consumer can use goes back: when no message is ready, and when all consumers of a group have what their
-prefetch allows.
+The queue returns slots that no consumer can use: when no message is ready, and when all consumers of a group have as
+many messages as their prefetch allows.
 """
 
 from __future__ import annotations

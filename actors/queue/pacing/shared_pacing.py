@@ -2,7 +2,7 @@
 
 The queue leases its slots (`Leases`). A message that arrives would have to wait too long if so many are ready that the
 queue, with its share of the rate, cannot deliver them in time. The share is the rate divided by the number of queues
-that have asked for slots lately, since none of them knows how many messages the others have.
+that have asked for slots lately, since none of them can see how many messages the others have.
 """
 
 from __future__ import annotations

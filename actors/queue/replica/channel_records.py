@@ -1,4 +1,4 @@
-"""`ChannelRecords`: the channels that one replica of a queue knows, and the credit between them and the queue.
+"""`ChannelRecords`: the channels that use one replica of a queue, and the credit between them and the queue.
 
 A channel is known from its first message that publishes or consumes until it closes or ends. The record of a channel of
 another node remembers whether the link to that node is full: the queue delivers nothing across a full link, and it

@@ -77,8 +77,8 @@ class RoleProcess(Protocol):
 class RoleRunner:
     """Belongs to the replica whose process is `process`.
 
-    `has_changed` wakes coroutines of that process when a read from the disk is done and the role knows it, or when the
-    replica has another role.
+    `has_changed` wakes coroutines of that process when a read from the disk is done and the role has its result, or
+    when the replica has another role.
     """
 
     __slots__ = (

@@ -5,7 +5,7 @@
     Committed        which messages are on the disk
     StreamReaders    the consumers, and what they read
 
-A publish is stored at the end of its turn, whatever its delivery mode or expiration says. It is confirmed, and shown to
+A publish is stored at the end of its turn, whatever its delivery mode or expiration. It is confirmed, and shown to
 consumers, when it is on the disk: so no offset that a consumer has seen is given to another message after a crash.
 
 Retention is applied when a segment is begun, and when the settings change: as long as the stream is larger than

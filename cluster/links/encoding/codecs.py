@@ -10,7 +10,7 @@ Three kinds of value need more than msgpack has:
   receiver cuts them out of its input once. In the msgpack data stands only how long they are.
 - **Addresses** name their system by one byte when it is that of the sender or of the receiver, as nearly always.
 - **Records** (`record`) are values of a class, as an array of its fields. A field that a newer version has added behind
-  the others is ignored by an older one, which knows nothing of it, and has its default when an older one sends.
+  the others is ignored by an older one, which does not have it, and has its default when an older one sends.
 
 A record class that crosses, like every message, is listed; nothing in a frame names a class.
 """
@@ -36,7 +36,7 @@ MAX_DEPTH = 32
 
 
 class CodecError(Exception):
-    """A value that has arrived is none of those that the codec knows. The text is for the log."""
+    """A value that has arrived is none that the codec can decode. The text is for the log."""
 
 
 class NotCarried(TypeError):

@@ -87,14 +87,15 @@ class OneOf(Codec):
 
 _BYTES = {bytes}
 
-#: Bytes from which a content is handed to the socket as it is; to copy smaller ones together costs less.
+#: Bytes from which a content is handed to the socket as it is. Joining smaller ones costs less than a piece for each.
 LARGE_CONTENT = 16_384
 
-#: Runs of at least so many contents stay in one piece until somebody needs their contents. A queue joins smaller ones
-#: with others.
+#: Runs of at least this many contents stay in one piece until somebody needs a content. A queue joins smaller ones with
+#: others.
 PACKED_FROM = 32
 
-#: A run stays in one piece only if it is at least such a part of what was read at once: it keeps all of that in memory.
+#: A run stays in one piece only if it is at least one part in this many of the bytes that were read at once, because it
+#: keeps all of these in memory.
 PACKED_PART = 8
 
 _EXPIRATION = Optional(INTEGER)
@@ -106,8 +107,8 @@ KEPT_ORIGINS, KEPT_KEYS = 1_024, 4
 class _Origin(Codec):
     """An `Origin`.
 
-    Publishers repeat their origins, so each is encoded and decoded once. What looks up something by an origin's `id()`
-    finds it then, as if the message came from this node.
+    Publishers repeat their origins, so each is encoded and decoded once. Equal origins are one object then, so code
+    that compares origins by their `id()` works as for messages of this node.
     """
 
     def __init__(self) -> None:
@@ -200,7 +201,8 @@ ORIGINS: Codec = _Origins()
 
 
 class _Contents(Codec):
-    """The contents of a run, as they are: how many and their size if all are equally long, else the size of each.
+    """The contents of a run, as they are. In front of them: `[True, count, size]` if there are several of one size,
+    else the size of each.
 
     With `keeps_pieces` a large run that arrives stays in one piece until somebody needs its contents.
     """
@@ -250,7 +252,7 @@ PASSING_CONTENTS: Codec = _Contents(keeps_pieces=True)
 
 
 class _NumbersCodec(Codec):
-    """Numbers of messages in order: first and last of a range, else a list of each."""
+    """Numbers of messages in order: start and stop of a range, nothing if it is empty, else a list of each number."""
 
     def encode(self, value: Any, out: Outgoing) -> Any:
         if type(value) is range and value.step == 1:
@@ -295,9 +297,10 @@ MESSAGE_ID: Codec = _Id()
 
 
 class RunCodec(Codec):
-    """A tuple with the fields of a run, which must have as many origins as contents.
+    """The fields of a run, which must have as many origins as contents.
 
-    origins, contents   the places of these fields; `origins` is None if the run has one origin
+    origins, contents   the places of these two fields; `origins` is None if the run has one origin
+    made                the type of the value, a tuple or a named tuple
     """
 
     def __init__(self, *inner: Codec, origins: int | None, contents: int, made: type[Any] = tuple) -> None:

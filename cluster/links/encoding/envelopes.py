@@ -58,7 +58,7 @@ _NOTHING: list[Buffer] = []
 
 
 class Unknown(NamedTuple):
-    """A message whose number this version does not know. `ref` is that of the ask, None if it was not asked."""
+    """A message with a number that this version does not have. `ref` is that of the ask, None if it was not asked."""
 
     number: int
     by: str
@@ -140,7 +140,7 @@ class Envelopes:
         return [ANSWER, to, by, ref, entry.number, 0, self._registry.errors.encode(value, out)]
 
     def unknown_answer(self, unknown: Unknown) -> Encoded:
-        """The answer to an ask whose message this version does not know."""
+        """The answer to an ask whose message this version does not have."""
         error = UnknownMessage(f"{self._own} does not know the message with the number {unknown.number}")
         fields = [ANSWER, unknown.by, unknown.to, unknown.ref, unknown.number, 0]
         packed: bytes = self._pack([*fields, self._registry.errors.encode(error, Outgoing(self._own, self._peer))])

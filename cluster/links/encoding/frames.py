@@ -48,7 +48,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class LinkFrameError(Exception):
-    """Input that is no frame. The text says why, and shows the first bytes."""
+    """Input that is no frame. The text has the reason and the first bytes."""
 
 
 class Header(NamedTuple):

@@ -3,10 +3,10 @@
     Crossing(400, to_queue.purge, answer=INTEGER)
     Crossing(401, to_queue.consume, TEXT, ADDRESS, TEXT, BOOLEAN, ...)
 
-An entry has the number of the message on the wire, the method of the contract that makes it, and a codec for each
-field in the contract's order; `answer` is the codec of the answer to an ask. The name, the number of fields and their
+An entry has the number of the message on the wire, the method of the contract that makes it, and a codec for each field
+in the contract's order; `answer` is the codec of the answer to an ask. The name, the number of fields and their
 defaults come from the contract, so that the two cannot differ. A number is never used again for another message: during
-a rolling upgrade nodes of two versions talk to each other. For the same reason new fields come last and have defaults:
+a rolling upgrade nodes of two versions exchange messages. For the same reason new fields come last and have defaults:
 an older node ignores them, and a newer one takes the defaults if they are missing.
 
 `is_credited` is for messages that carry contents and that nobody asked for. A process that sends one while too much

@@ -2,8 +2,8 @@
 
 A node sends every other one a heartbeat each `HEARTBEAT_SECONDS`. It takes a node for lost that sent nothing for
 `net_ticktime`, give or take a tenth, which is drawn anew each time so that nodes do not all decide in one moment. It
-takes a node for lost at once whose host refuses connections for `REFUSED_SECONDS`: the host answers and nobody listens,
-so the process has ended. All times are of this node's monotonic clock.
+takes a node for lost earlier if the node's host refuses connections for `REFUSED_SECONDS`: the host answers and nobody
+listens, so the process has ended. All times are in seconds of this node's monotonic clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ JITTER = 0.1
 
 
 class FailureDetector:
-    """`draw` returns a number between 0 and 1."""
+    """See the module. `draw` returns a random number between 0 and 1."""
 
     def __init__(self, net_ticktime: float, draw: Callable[[], float]) -> None:
         self._net_ticktime = net_ticktime

@@ -3,9 +3,9 @@ QP-71).
 
 Each message has a *value*, such as its routing key or a header. Messages of one value enter one lane, which is a level
 of the queue. Delivery is deficit round robin over the lanes that have ready messages: a visit adds `weight · batch` to
-the lane's credit and delivers as long as the credit suffices; then comes the next lane. A visit that ends for want of a
-consumer goes on later. A lane that becomes empty loses its credit and leaves the round; one that becomes non-empty
-joins at the end. Order is kept within a lane.
+the lane's credit and delivers as long as the credit suffices; then comes the next lane. A visit that ends because there
+is no consumer goes on later. A lane that becomes empty loses its credit and leaves the round; one that becomes
+non-empty joins at the end. Order is kept within a lane.
 
 How a value gets its lane:
 

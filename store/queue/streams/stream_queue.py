@@ -67,7 +67,7 @@ class StreamQueue(VariableQueue, StreamBacking):
         if not found.is_scanned and self._terms is not None:
             self.segments = StreamSegments(self._terms["stream"])
         else:
-            # The messages of each file become a segment: nothing on the disk says where the segments began before.
+            # The messages of each file become a segment: the disk does not record where the segments began before.
             for _, spans in groupby(sorted(found.spans), key=lambda span: self._index.boundary_after(span.first)):
                 firsts, messages, body_bytes, latest = zip(*spans)
                 numbers = range(firsts[0], firsts[0] + sum(messages))

@@ -82,7 +82,7 @@ def empty_terms(numbering: Numbering) -> dict[str, Any]:
 
 
 def numbering_of(terms: dict[str, Any]) -> Numbering | None:
-    """The numbering of a queue whose `terms` say that it has no message and no segment; None for any other.
+    """The numbering of a queue that has neither message nor segment according to its `terms`; None for any other.
 
     A queue that was not needed between an unclean end and the clean stop begins its new life later, so the terms say
     from where on numbers were passed over.

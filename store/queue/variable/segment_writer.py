@@ -8,7 +8,7 @@
     release.run()                                       # in another thread
     segment_writer.released(release)
 
-A **flush** writes the entries that only the journal has to segments. The queue wants one when it would free memory
+A **flush** writes the entries that only the journal has to segments. The queue asks for one when it would free memory
 (`needs_flush`); the journal asks for a synced one before it gives up a file. A **release** finds out which shared
 bodies a purge or the end of the queue has let go: only segments name them. Releases run before flushes and removals,
 which would delete what they read, and only one job runs at a time.
@@ -49,7 +49,7 @@ class SegmentWriter:
         self._releases: deque[ReleaseJob] | None = None
         #: Whether a flush would free memory or remove files.
         self.needs_flush = False
-        #: Free bytes that the disk had after the last flush; 0 if nobody knows.
+        #: Free bytes that the disk had after the last flush; 0 if that is unknown.
         self._room = 0
 
     # -- flushes
@@ -141,7 +141,7 @@ class SegmentWriter:
     # -- shared bodies
 
     def release(self, delta: Delta, pending: PendingRuns) -> None:
-        """Let go of the shared bodies of delta except those of pending messages. Only the index knows their ids."""
+        """Let go of the shared bodies of delta except those of pending messages. Only the index has their ids."""
         if not delta.count or not self._place.has_shared:
             return
         known, jobs = self._index.shared_between(

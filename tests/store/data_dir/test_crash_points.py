@@ -134,9 +134,10 @@ def flushed(vhost: Vhost) -> list[bytes]:
 
 
 def each_operation(tmp_path: Path, ways: Iterable[str | int], least: int) -> Iterator[Vhost]:
-    """For each way to end and each operation of the disk a virtual host whose `run` ends there.
+    """Yield, for each way to end and each operation of the disk, a virtual host that dies at that operation of its
+    `run`.
 
-    The last one of a way runs to the end of what it does, which takes more than `least` operations.
+    The last virtual host of a way does not die: its `run` has fewer operations, but more than `least`.
     """
     for way in ways:
         for operations in itertools.count(1):

@@ -438,9 +438,10 @@ def test_clean_start_reads_nothing(disk):
 
 
 def test_a_recovery_opens_a_small_file_once_and_keeps_nothing_of_it(disk, monkeypatch):
-    """A start recovers ten thousand small queues, and reads the messages of each right after its scan.
+    """A start recovers ten thousand small queues, and reads the messages of each right after its scan. So a small file
+    is opened once for both.
 
-    What a flush appends in between is read from the file.
+    Entries that a flush appends in between are read from the file.
     """
     opens, open_file = [], disk.open
 

@@ -45,7 +45,8 @@ class JournalMachine(RuleBasedStateMachine):
     """Random operations and crashes.
 
     `history[p]` is the operation at position p + 1. A recovered journal must show a prefix of it, not shorter than
-    `durable`. `flushed` is what the queues' segments hold, and `tagged` has the journal file of every other message.
+    `durable`. `flushed` is what the queues' segments hold, and `tagged` has the journal file and the content of every
+    other message.
     """
 
     def __init__(self) -> None:
@@ -237,10 +238,11 @@ def test_a_file_whose_head_exceeds_the_limit_takes_more_than_one_batch(disk):
 
 
 def test_what_queues_repeat_fills_no_file(disk):
-    """Queues repeat how often messages were returned when a file is given up, and it may exceed the limit of a file.
+    """When a file is given up, queues record once more how often their messages were returned. These records may have
+    more bytes than the limit of a file, and do not count towards it.
 
-    If it counted, the next file would be full at once, so that the queues had to repeat it again, and so on for ever.
-    New records count as before.
+    If they counted, the next file would be full at once, so that the queues had to repeat them again, and so on for
+    ever. New records count as before.
     """
     journal = opened(disk, file_limit=1000)
     log, returns = DirectLog(journal), {number: 1 for number in range(0, 200, 2)}

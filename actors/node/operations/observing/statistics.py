@@ -284,7 +284,7 @@ async def _links(operator: Operator) -> Rows:
 
 
 async def _raft(operator: Operator) -> dict[str, int]:
-    """The term of the cluster's log as this node knows it, and whether this node leads. A node that is alone leads."""
+    """The latest term of the cluster's log on this node, and whether this node leads. A node that is alone leads."""
     if operator.context.members is None:
         return {"term": 0, "is_leader": True}
     try:

@@ -18,7 +18,7 @@ from ....contracts.resources import to_alarms, to_memory_monitor
 from ..registry import OperationError, Operator, Rows, operation
 from .watching import log_files
 
-#: What each member knows of itself, for `cluster_status`.
+#: What each member reports of itself, for `cluster_status`.
 OF_MEMBER: tuple[Literal["stage", "committed", "applied", "lease"], ...] = ("stage", "committed", "applied", "lease")
 
 #: The refusal of a node that no program waits for.

@@ -40,7 +40,7 @@ DOWN_SECONDS = 10.0
 
 @operation(while_booting=True)
 async def cluster_status(operator: Operator) -> dict[str, object]:
-    """What the node knows of its cluster.
+    """The cluster as the node sees it.
 
     `membership` is None on a node that is alone; `nodes` has the status of each node that answers, by name.
     """

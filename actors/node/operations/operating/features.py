@@ -14,7 +14,7 @@ from ..registry import OperationError, Operator, Rows, operation
 
 @operation()
 async def list_feature_flags(operator: Operator, *, columns: list[str] | None = None) -> AsyncIterator[Rows]:
-    """A row for each feature that this version knows, or that is enabled."""
+    """A row for each feature that this version has, or that is enabled."""
     chosen = FEATURE_FLAGS.chosen(columns or [])
     yield [{name: row[name] for name in chosen} for row in feature_rows(operator.context)]
 

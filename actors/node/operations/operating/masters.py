@@ -140,7 +140,11 @@ async def move_masters_away(operator: Operator) -> None:
         operator.process.spawn(move_some())
     if not await _done_in_time(operator, is_done, lambda: not running):
         moves.clear()
-        log.warning("not all masters have left %s", here)
+        log.warning(
+            "not all masters have left %s: it took more than %g s, or the node cannot reach a majority of its cluster",
+            here,
+            MOVING_SECONDS,
+        )
 
 
 async def _done_in_time(operator: Operator, is_done: Signal, check: Callable[[], bool]) -> bool:

@@ -141,8 +141,8 @@ async def sync_queue(operator: Operator, *, name: str, vhost: str) -> AsyncItera
 
 
 def _is_stopped(status: InfoItems) -> bool:
-    """Whether a learner that was asked waits because an operator has stopped it. One of an older version does not say
-    why it waits.
+    """Whether a learner that was asked waits because an operator has stopped it. One of an older version does not
+    report why it waits.
     """
     return status["stage"] == "waiting" and bool(status.get("is_stopped", True))
 
