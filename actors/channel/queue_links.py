@@ -298,8 +298,9 @@ class QueueLinks:
         """The row of the present master of a mirrored queue, and which of the publishes `owed` that master has.
 
         `row` is that of the master which cannot be reached. If only the connection to it was lost, the same master is
-        asked again when there is a connection. Raise AmqpError 404 if nobody goes on with the queue or its master does
-        not know, and ProcessTimeout if nobody answers in `channel_operation_timeout`.
+        asked again when there is a connection. Raises AmqpError 404 if no node goes on with the queue, the AmqpError of
+        a master that was recovered from its disk, and ProcessTimeout if no master answers in
+        `channel_operation_timeout`.
         """
         process = self._process
         end = process.now() + self._context.settings.channel_operation_timeout / 1000
@@ -322,8 +323,8 @@ class QueueLinks:
     async def restarted(self, row: QueueRow, seconds: float | None = None) -> QueueRow:
         """Wait until the queue whose process at `row.address` has died runs again, and return its new row.
 
-        Raise AmqpError 404 if that takes longer than `channel_operation_timeout`, or if the queue does not run again,
-        as when the node stops meanwhile. With `seconds`, raise ProcessTimeout after these.
+        Raises AmqpError 404 if that takes longer than `channel_operation_timeout`, or if the queue does not run again,
+        as when the node stops meanwhile. With `seconds`, raises ProcessTimeout after these.
         """
         try:
             again = await self._process.ask(

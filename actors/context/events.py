@@ -60,7 +60,7 @@ class Events:
         self.hub, self._routing, self._vhost = hub, routing, vhost
 
     def are_watched(self) -> bool:
-        """Whether anybody would get an event."""
+        """Whether any consumer or command would get an event."""
         if self._routing is None:
             return False
         return self.subscribers > 0 or (

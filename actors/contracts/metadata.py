@@ -37,7 +37,7 @@ class ToMetadata(Contract):
 
     @message
     def change_definitions(self, command: DefinitionCommand | NodeCommand | GroupCommand) -> int:
-        """From operations, from whoever decides about members of the cluster, and from replicas: apply this command.
+        """From operations, Members and replicas: apply this command.
 
         Answered with how many rows and records changed, when this node has applied it: a command on groups that changes
         nothing was refused. Raises DefinitionError, and AmqpError 541 if the outcome of the command is unknown.

@@ -260,7 +260,7 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
 
     @message
     def go_on(self) -> None:
-        """From whoever has sent `quiesce`: this member stays the master."""
+        """From the sender of `quiesce`: this member stays the master."""
 
     @message
     def serve_kept(self) -> None:

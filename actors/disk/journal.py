@@ -4,7 +4,7 @@ It is a shell around `store.journal.journal_engine.JournalEngine`, which decides
 receives the records of the queues, commits them, and reports to each queue up to which position its records are on the
 disk (`durable`).
 
-**Group commit.** A commit begins as soon as something was appended for which somebody waits, and no commit is running;
+**Group commit.** A commit begins as soon as a record was appended for which a process waits, and no commit is running;
 what arrives meanwhile is for the next one (design section 3). So an idle journal syncs at once, and such a record waits
 for two syncs at most. Nobody waits for acknowledgements, nor for publishes whose bodies the message store holds back
 because consumers keep up. These records go with the next commit, or have one of their own after `UNAWAITED_SECONDS`:

@@ -124,8 +124,8 @@ class Recovery:
         return [row for row in rows if row.node == self._node_name]
 
     def _kept(self, vhost: str) -> frozenset[int]:
-        """The numbers of the queues whose files this node keeps although their master is elsewhere: when nobody else in
-        the group is left, an operator may make this node the only member (CL-100).
+        """The numbers of the queues whose files this node keeps although their master is elsewhere: when no other
+        member of the group is left, an operator may make this node the only member (CL-100).
         """
         rows = [row for row in self._state.vhosts[vhost].queues.values() if row.durable and row.node != self._node_name]
         return frozenset(queue_number(row.queue_id) for row in rows if keeps_files(row.group, self._node_name))

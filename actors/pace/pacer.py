@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Leases that one turn sends. The queues that wait then get theirs in the next turn.
 LEASES = 500
 
-#: Whenever a clock is added, the pacer checks this many others, and forgets those that nobody uses any more. So it
+#: Whenever a clock is added, the pacer checks this many others, and forgets those that no queue uses any more. So it
 #: never has to check all of them in one turn.
 CHECKED = 2
 
@@ -88,7 +88,9 @@ class Pacer(Process):
             self._serve(name)
 
     def _forget_idle(self, now: int) -> None:
-        """Forget some of the clocks that nobody uses. All would take n² steps for n new clocks."""
+        """Forget some of the clocks that no queue uses. Checking all of them each time would take n² steps for n new
+        clocks.
+        """
         clocks = self._clocks
         for name in list(islice(clocks, CHECKED)):
             if name not in self._timers and clocks[name].is_idle(now):

@@ -27,7 +27,8 @@ HORIZON = 100 * MILLISECOND
 #: A queue that has asked for slots within this time shares the rate.
 SHARER_KEPT = SECOND
 
-#: Ns after which a clock that nobody has asked for slots is forgotten. A clock that is made again begins cold.
+#: Nanoseconds after which a clock that no queue has asked for slots is forgotten. A clock that is made again begins
+#: cold.
 CLOCK_KEPT = 600 * SECOND
 
 
@@ -128,7 +129,7 @@ class SharedClock:
         while self._spare:
             lease = self._spare.pop(0)
             if lease.last < now - 2 * TICK:
-                continue  # nobody could use it in time
+                continue  # no queue could use it in time
             if lease.slots > wanted:
                 lease, rest = lease.split(wanted)
                 self._spare.insert(0, rest)

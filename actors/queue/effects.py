@@ -151,7 +151,7 @@ class Effects:
         self.has_requests = True
 
     def report_quiet(self) -> None:
-        """Wake whoever waits until the role is quiet."""
+        """Wake the coroutines that wait until the role is quiet."""
         self.became_quiet = self.has_requests = True
 
     def need_turn(self) -> None:

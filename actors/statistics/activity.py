@@ -1,7 +1,7 @@
 """`Activity`: which queues, channels and connections have had a turn since statistics were read.
 
-A node may have ten thousand queues of which ten are busy. So nobody asks all of them now and then. Each process notes
-itself at the end of a turn, once between two readings, and a reading looks at those alone:
+A node may have ten thousand queues of which ten are busy. So no process asks all of them now and then. Each process
+notes itself at the end of a turn, once between two readings, and a reading looks at those alone:
 
     activity = context.activity
     if activity.round != self.round:

@@ -24,8 +24,8 @@ whenever it has called one of `step`, `tick`, `propose`, `change_members`, `tran
 
 - *Pre-vote.* A node that has received something from its leader within `HEARD_TICKS` supports no other. So a node that
   was cut off does not raise the term when it returns, and does not depose a leader that the others follow.
-- *Start.* A node that starts may have answered a leader just before, so it supports nobody for `HEARD_TICKS` either.
-  Leases, which are counted from what a leader's members have answered, rest on both rules.
+- *Start.* A node that starts may have answered a leader just before, so it supports no candidate for `HEARD_TICKS`
+  either. Leases, which are counted from what a leader's members have answered, rest on both rules.
 - *Check-quorum.* A leader that a majority has not answered for a while steps down.
 - *One voter.* A sole voter elects itself at its first tick. Its write commits: an entry is in `ready.entries` and in
   `ready.committed` at once, so that entry and rows cost one transaction.
@@ -283,7 +283,7 @@ class Raft:
 
     @property
     def _leads_alone(self) -> bool:
-        """Whether nobody else can lead: this node is the sole voter, and not just by a change that may be undone."""
+        """Whether no other node can lead: this node is the sole voter, and not just by a change that may be undone."""
         log = self.log
         return log.members.is_sole_voter(self.node) and log.members_index <= log.committed and not self.leader_name
 

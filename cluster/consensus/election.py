@@ -17,8 +17,8 @@ HEARD_TICKS = 20
 #: As `ELECTION_TICKS`, for a node whose connection to the leader broke and was not made again.
 LOST_TICKS = (1, 5)
 #: As `ELECTION_TICKS`, for a node that lost the connection to its leader and whose first election failed: if two nodes
-#: notice the end of the leader at the same time, they split the votes. A longer wait would help nobody, because the
-#: leader is known to be gone.
+#: notice the end of the leader at the same time, they split the votes. A longer wait would not help, because the leader
+#: is known to be gone.
 AGAIN_TICKS = (4, 14)
 #: How many elections and pre-votes a node begins so soon after it has lost its leader. If none of them succeeds, the
 #: disks or the network may be too slow for such an election, which waits for two writes. Then the node takes

@@ -102,7 +102,7 @@ class Leader:
         return index
 
     def _follow_members(self) -> None:
-        """Keep a progress for each member but this node, and for nobody else."""
+        """Keep a progress for each member but this node, and for no other node."""
         others = [node for node in self._log.members.everyone if node != self._node]
         next_index = self._log.last_index
         self.progress = {node: self.progress.get(node) or Progress(next_index) for node in others}

@@ -16,7 +16,7 @@ yet. RabbitMQ changes its tables within one transaction and writes them later; i
 answered.
 
 Commands gather while a commit runs in another thread, and all of them share the next one. A commit begins at the end of
-the turn that brought its first command, so nobody waits longer than for the commit that is running and for his own. Two
+the turn that brought its first command, so a command waits at most for the commit that is running and for its own. Two
 commands that would write the same row never share a commit: the second is checked again when the first is applied.
 
 What a failed commit was to write may be on the disk all the same, and what it was to delete may still be there. So

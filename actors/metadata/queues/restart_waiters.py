@@ -2,8 +2,8 @@
 
 From the crash to the restart the routing table still has the address of the dead process. A channel that finds it dead
 asks `Metadata` for the next one. The queue's supervisor reports to `Metadata` what becomes of the queue: it is
-restarted, it has crashed for good, it was killed, or it was deleted meanwhile. One of these reports always comes, so
-nobody waits for ever.
+restarted, it has crashed for good, it was killed, or it was deleted meanwhile. One of these reports always comes, so no
+channel waits for ever.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RestartWaiters:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether anybody waits for any queue."""
+        """Whether any sender waits for any queue."""
         return bool(self._waiting)
 
     def wait(self, sender: Sender, vhost: str, name: str, address: Address[ToQueue]) -> None:

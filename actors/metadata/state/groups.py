@@ -192,8 +192,8 @@ def _without(
     """The row after these members are lost; None if the queue goes with them. `stopped` has the nodes that were stopped
     in order.
 
-    A ring that has nobody left stays as it is: any of its nodes may bring the queue back from its disk. A queue that is
-    not durable is on no disk (CL-44).
+    A ring that would have no member left stays as it is: any of its nodes may bring the queue back from its disk. A
+    queue that is not durable is on no disk (CL-44).
     """
     group = row.group
     assert group is not None
@@ -244,7 +244,7 @@ def nodes_up(definitions: Definitions, rows: VhostRows, started: Collection[str]
 
 
 def _resurrected(definitions: Definitions, row: QueueRow, group: MirrorGroup) -> QueueRow:
-    """If nobody in the ring lives, the row with a ring of one new member, on the node of the first old member whose
+    """If no member of the ring lives, the row with a ring of one new member, on the node of the first old member whose
     node runs again.
 
     The run of a node may be declared down before it has learned that it was up, and then up again. Its members live

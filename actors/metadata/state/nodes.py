@@ -75,7 +75,7 @@ def enable_features(definitions: Definitions, command: EnableFeatures) -> list[R
 
 
 def remove_node(definitions: Definitions, vhosts: Collection[VhostRows], command: RemoveNode) -> list[Change]:
-    """Remove the node with all queues whose messages nobody else has."""
+    """Remove the node with all queues whose messages no other node has."""
     found = definitions.node(command.name)
     if found is None:
         return []

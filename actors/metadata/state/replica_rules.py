@@ -80,7 +80,7 @@ def _policy_of(definitions: Definitions, row: QueueRow) -> Definition:
 
 
 def promotes_always(definitions: Definitions, row: QueueRow, is_stopped: bool) -> bool:
-    """Whether a learner becomes the master if nobody in the ring is left, though messages may be lost (CL-79).
+    """Whether a learner becomes the master if no member of the ring is left, though messages may be lost (CL-79).
 
     `is_stopped`: the last members were stopped in order. Then `ha-promote-on-shutdown` decides, unless
     `ha-promote-on-failure` is `when-synced`, as in RabbitMQ.

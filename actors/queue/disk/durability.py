@@ -1,7 +1,7 @@
 """`Durability`: everything about a queue that concerns the disk, on a node with a data directory.
 
 It opens the queue's backing queue, which consists of the variable queues of `DiskLevels`, recovers it after a restart,
-and waits for the disk where somebody must. `DiskLevels` sends what the variable queues write to the journal and the
+and waits for the disk where that is necessary. `DiskLevels` sends what the variable queues write to the journal and the
 message stores of the virtual host. Segment files are the queue's own: `Flusher` writes them, `DiskLoader` reads them.
 
 Credit of the journal and the stores bounds what may be in flight to the disk. While the queue has none left, it grants
