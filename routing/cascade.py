@@ -1,10 +1,11 @@
 """`Cascade`: which auto-delete exchanges go when some bindings go (AB-77), found out a few bindings at a time.
 
 A client can bind any number of auto-delete exchanges to one another, and all of them go with the queue to which they
-lead. Removing so many rows takes too long for one turn. So whoever is about to remove the queue first removes the
-bindings between these exchanges, **from the far end**: an exchange goes before those that it is bound to. So a message
-is routed by all bindings of an exchange or is refused, except while an exchange with more bindings than fit into one
-step goes. And if the node is killed meanwhile, no exchange without bindings is left behind, which nothing would remove.
+lead. Removing all these rows takes too long for one turn. So the handler that is about to remove the queue first
+removes the bindings between these exchanges, **from the far end**: an exchange goes before those that it is bound to.
+So a message is routed by all bindings of an exchange or is refused, except while an exchange with more bindings than
+fit into one step goes. And if the node is killed meanwhile, no exchange without bindings is left behind, which nothing
+would remove.
 """
 
 from __future__ import annotations

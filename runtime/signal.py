@@ -13,8 +13,8 @@
             self.is_busy = False
             self.became_idle.wake_all()
 
-A signal has no memory: `wake` with nobody waiting does nothing, so whoever waits checks the condition first, and checks
-it again after the wait, because other coroutines may have run between the wake-up and the wait's end. `wait_for` does
+A signal has no memory: `wake` does nothing if no coroutine waits. So a coroutine checks the condition before it waits,
+and again after the wait, because other coroutines may have run between the wake-up and the wait's end. `wait_for` does
 both.
 
 Nothing is sent. A coroutine that is woken goes on at the beginning of the process's next turn, in the order in which it
@@ -43,7 +43,8 @@ class Signal:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        # A list while somebody waits. Queues have several signals each, and those of idle queues share the empty tuple.
+        # A list while a coroutine waits. Queues have several signals each, and those of idle queues share the empty
+        # tuple.
         self._waiting: list[Pending] | tuple[()] = ()
 
     def wait(self, timeout: float | None = None) -> Awaitable[None]:

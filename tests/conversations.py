@@ -16,7 +16,7 @@ IS_REWRITING = "WARREN_REWRITE_SCENARIOS" in os.environ
 
 
 def files(folder: str, least: int) -> list[Path]:
-    """The conversations of a folder of `tests/testdata`, of which there are at least so many."""
+    """The conversations of a folder of `tests/testdata`; fails if there are fewer than `least`."""
     found = sorted((TESTDATA / folder).glob("*.txt"))
     assert len(found) >= least, f"{TESTDATA / folder} has {len(found)} conversations"
     return found

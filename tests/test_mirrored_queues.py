@@ -403,13 +403,13 @@ def test_a_quorum_queue_goes_on_with_another_member_and_knows_how_often_messages
 
 
 def returned(broker, queue: str, times: int) -> list[tuple[bytes, int]]:
-    """Get the head and requeue it, so often: for each time its body, and how often it had been returned."""
+    """Get the head and requeue it, `times` times: for each time its body, and how often it had been returned."""
     found = [broker.get(queue, requeue=True) for _ in range(times)]
     return [(message.body, message.headers["x-delivery-count"]) for message in found]
 
 
 def read(cluster, node: str, queue: str, offset: int | str, count: int) -> list[tuple[int, bytes]]:
-    """Read so many messages of a stream from an offset on."""
+    """Read `count` messages of a stream from an offset on."""
     client = Client(cluster.broker(node).url)
     channel = client.channel()
     channel.call(m.BasicQos(prefetch_count=1000))

@@ -27,7 +27,7 @@ class OtherThreads:
         self._name = name
         #: The calls that were posted and not made yet.
         self.calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        #: Whether the loop sleeps, so that whoever posts a call must wake it.
+        #: Whether the loop sleeps, so that a thread that posts a call must wake it.
         self.is_asleep = False
         #: Whether every actor has ended, so that calls are dropped.
         self.is_closed = False

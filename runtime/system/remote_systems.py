@@ -2,7 +2,7 @@
 
 An address may belong to another system: another node, or a node as it was before its last restart. Every address
 contains the name of its system (`address`). A message to it is handed to the `carry` that came with `system_up`, which
-belongs to whoever keeps the connection: a link between nodes, or a simulated one. That module has the wire, the
+belongs to the module that keeps the connection: a link between nodes, or a simulated one. That module has the wire, the
 encoding and the sessions; this one has what a process may rely on:
 
 - **Order.** What one process sends to another arrives in order, and nothing arrives twice. Nothing between them is

@@ -79,7 +79,7 @@ ALL, NET = "all", "net"
 SIZES = (20, 400, 4_200, 20, 700)
 #: Steps after an action. Idle nodes take some 300 in a second.
 STEPS = (8, 20, 0, 60, 150, 3, 400)
-#: Milliseconds for which something lasts: less than anybody notices, until a lease ends, and beyond.
+#: Milliseconds for which something lasts: less than any node notices, until a lease ends, and beyond.
 TIMES = (300, 1_000, 20, 2_500, 1_700, 4_500)
 CLASSIC, QUORUM, STREAM = QUEUE_TYPES = ("classic", "quorum", "stream")
 CREDITS = ((400, 200), (8, 4), (2, 1))

@@ -243,7 +243,7 @@ class ClusterSchedule:
         return taken
 
     def _read(self, auditor: ClusterClient, queue: str) -> list[LedgerCopy] | None:
-        """What the auditor finds in the queue when it reads it by number; None if the plan has nobody read."""
+        """What the auditor finds in the queue when it reads it by number; None if the plan has no readers."""
         if queue == DEAD_LETTERS or not any(action.what == "read" for action in self.plan.actions):
             return None
         auditor.do(Action(AUDITOR, READING, "read", {"queue": queue}))

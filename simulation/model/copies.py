@@ -142,7 +142,7 @@ class Copy:
         return limit is not None and returns > limit
 
     def make_uncertain(self) -> None:
-        """From now on it may be gone, whoever held it."""
+        """From now on it may be gone, whether a client held it or not."""
         if self.state != CopyState.FORBIDDEN:
             self.state, self.holder = CopyState.UNCERTAIN, None
 

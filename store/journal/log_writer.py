@@ -68,7 +68,7 @@ class LogWriter:
     """Gathers records until `take`. The journal writes what is gathered between two calls of `cut` in one frame.
 
     has_gathered        there is something to take
-    is_awaited          somebody waits until what has gathered is on the disk
+    is_awaited          a process waits until what has gathered is on the disk
     bodies_are_spared   the bodies that the message store reported last were acknowledged before their sync
     position            records ever made
     durable             the position up to which the journal has synced them

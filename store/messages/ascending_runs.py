@@ -48,8 +48,8 @@ class AscendingRuns(Generic[R]):
     """Runs whose numbers ascend and do not overlap.
 
     `blocks` has at least one block, and no empty block beside others. Callers may take from the ends of `blocks[0]` and
-    `blocks[-1]` themselves; whoever empties a block calls `drop_empty`. Nobody else adds to an empty block, because it
-    may be shared (`_NO_BLOCKS`). A run may change its numbers as long as it stays between its neighbours.
+    `blocks[-1]` themselves; the code that empties a block calls `drop_empty`. No other code adds to an empty block,
+    because it may be shared (`_NO_BLOCKS`). A run may change its numbers as long as it stays between its neighbours.
     """
 
     __slots__ = ("blocks",)

@@ -1,8 +1,8 @@
 """The lives of a queue's numbering, and the numbers that were given to no message (SP-25).
 
 A queue reserves numbers in the journal ahead. After an unclean end it continues behind all of them, because it cannot
-tell which it had given: it begins a new **life**, and the numbers that it passed over are a **gap** of that life. So
-whoever reads by number can tell a number that no message had from a message that is gone.
+tell which it had given: it begins a new **life**, and the numbers that it passed over are a **gap** of that life. So a
+reader by number can tell a number that no message had from a message that is gone.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def scenario(message: str) -> Callable[[Scenario], Scenario]:
 
 
 def filled(stage: Stage, count: int, **arguments: Any) -> Any:
-    """A queue with so many ready messages."""
+    """A queue with `count` ready messages."""
     queue, publisher = stage.queue(**arguments), stage.create(Stub)
     for _ in range(0, count, RUN):
         queue.publish(publisher, [b"x"] * RUN)
@@ -96,7 +96,7 @@ def filled(stage: Stage, count: int, **arguments: Any) -> Any:
 
 
 def held(stage: Stage, count: int, **arguments: Any) -> tuple[Any, Any]:
-    """A queue, and a channel that has so many of its messages unacknowledged."""
+    """A queue, and a channel that has `count` of its messages unacknowledged."""
     queue, channel = filled(stage, count, **arguments), stage.create(Stub)
     queue.consume(channel)
     record = None
@@ -305,7 +305,7 @@ def questions(stage: Stage, count: int) -> Callable[[], None]:
 
 
 def holding(stage: Stage, count: int, *first: methods.Method) -> Any:
-    """A channel with so many unacknowledged deliveries, each a run of its own."""
+    """A channel with `count` unacknowledged deliveries, each a run of its own."""
     queue = stage.queue(process=Stub)
     queue.actor.answers = {"consume": True, "channel_closing": True}
     channel = stage.channel()

@@ -14,7 +14,7 @@ from warren.tests.cluster_system.nodes import linked_nodes, wait_for
 #: `COUNT` such bodies are more than Linux buffers for a node that does not read, which is 33 MB there and 4 MB here.
 BODY = b"x" * 400_000
 COUNT = 250
-#: If so many bytes of a link are unsent, the link is full, or was full and has been emptied to this point.
+#: If this many bytes of a link are unsent, the link is full, or was full and has been emptied to this point.
 FULL = 4 * 1024 * 1024
 #: How many bytes may be unsent: 8 MiB, and what the connection has read in the turn in which they are reached.
 MOST = 40_000_000

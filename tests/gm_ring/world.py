@@ -87,7 +87,7 @@ class World:
         return [node for node in self.nodes.values() if node.name[0] == name][-1]
 
     def speak(self, node: Node, stream: Stream, count: int = 1) -> list[bytes]:
-        """Have a speaker add so many instructions to a stream, and return them."""
+        """Have a speaker add `count` instructions to a stream, and return them."""
         said: list[Instruction] = []
         for _ in range(count):
             self.said += 1

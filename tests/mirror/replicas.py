@@ -255,7 +255,7 @@ class Group:
         return self.replicas[self.row.group.master]
 
     def publish(self, count: int = 1, persistent: bool = True) -> None:
-        """A publisher that awaits confirms publishes a run of so many messages to the master."""
+        """A publisher that awaits confirms publishes a run of `count` messages to the master."""
         contents = []
         parts = [("c1", self.said + 1, count, True)]
         for _ in range(count):
@@ -267,7 +267,7 @@ class Group:
         self.end_turn(self.master)
 
     def consume(self, count: int, outcome: str) -> None:
-        """The master delivers so many messages, and the consumer acks, requeues or keeps them."""
+        """The master delivers `count` messages, and the consumer acks, requeues or keeps them."""
         master = self.master
         for delivery in master.mirrored.fetch(count, True):
             if outcome == "ack":

@@ -19,7 +19,7 @@ from warren.simulation.clients.peer import SimContent
 from warren.simulation.programs import Program, ProgramConnection
 from warren.simulation.service import Sim
 
-#: A rejecting consumer acknowledges a message that it has rejected so often; otherwise a cycle would go on for ever.
+#: A rejecting consumer acknowledges a message that it has rejected this often; otherwise a cycle would go on for ever.
 MOST_REJECTIONS = 2
 #: Virtual seconds after which every TTL of a walk has passed, and every consumer is connected again.
 REST = 4.0

@@ -64,7 +64,9 @@ class Torture:
         self._failure: BaseException | None = None
 
     def run(self, kills: int, messages: int = 0) -> None:
-        """Go on until there were so many kills, and so many messages were confirmed and as many found after starts."""
+        """Go on until there were `kills` kills, `messages` messages were confirmed, and as many were found after
+        starts.
+        """
         model = self.model
         with self.broker:
             try:
@@ -132,7 +134,7 @@ class Torture:
         return workers
 
     def _work(self, seconds: float) -> float:
-        """Let the clients work for so long, and until enough messages are confirmed; return the seconds that it took.
+        """Let the clients work for `seconds`, and until enough messages are confirmed; return the seconds that it took.
 
         Returns at once when a client fails.
         """

@@ -29,7 +29,7 @@ from .unconfirmed import Unconfirmed
 PART_RUNS = 256
 PART_BYTES = 4 << 20
 
-#: Bytes of a flush that is so small that nobody checks first whether the disk has room for it.
+#: A flush of fewer bytes is written without a check whether the disk has room for it.
 UNCHECKED_BYTES = 64 << 10
 
 #: The room is not checked either if the disk had this many times the flush's size free after the flush before.

@@ -46,7 +46,7 @@ def stage(monkeypatch):
 
 
 def written(stage, writer, alarms, failures):
-    """The result of a write that succeeds after so many failed attempts."""
+    """The result of a write that succeeds after `failures` failed attempts."""
     stage.tell(writer, writer, "write", alarms, failures)
     stage.until(lambda: stage.actor(writer).result)
     stage.settle()

@@ -221,9 +221,7 @@ def test_a_commit_for_many_queues_is_reported_in_several_turns(stage, disk, monk
 
 
 def test_credit_comes_back_for_messages_that_are_on_disk(stage, disk):
-    """The journal returns 800 of 4,000 credits when so many messages are on disk; acks cost no credit
-    (FC-16, FC-19).
-    """
+    """The journal returns 800 of 4,000 credits when 800 messages are on disk; acks cost no credit (FC-16, FC-19)."""
     initial, more = STORE_PAIR
     one = Writer(stage, ONE)
     disk.hold()

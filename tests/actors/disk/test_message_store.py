@@ -95,7 +95,7 @@ class QueueStandIn(Process):
         self.down = str(reason)
 
     def on_heard(self, sender, count=0):
-        """Answered when so many messages have been received."""
+        """Answered when `count` messages have been received."""
         self.listener = sender, count
         self.tell_listener()
 

@@ -93,7 +93,7 @@ class Stage:
         return self.port.request(self.queue, message)
 
     def publish(self, count, kept=frozenset(), is_acking=True):
-        """Write so many messages, wait for the store's reports on all of them, and return kind and seconds of each."""
+        """Write `count` messages, wait for the store's reports on all of them, and return kind and seconds of each."""
         before = len(self.ask("answers"))
         self.ask("publish", count, kept, is_acking)
         self.world.run(count * EVERY + 0.1)

@@ -54,7 +54,7 @@ PERSISTENT = b"\x10\x00\x02"
 class Office(Process):
     """Stands for the connection, Metadata and the parent.
 
-    Answers `until` when the client would have received so many method frames.
+    Answers `until` when the client would have received the number of method frames that it was asked for.
     """
 
     reply_errors = (AmqpError,)

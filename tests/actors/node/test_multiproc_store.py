@@ -28,7 +28,7 @@ ID = "00000000000001" + "0" * 18
 
 
 class Office(Process):
-    """Answers `until` when so many publishes were confirmed and so many messages delivered."""
+    """Answers `until` when the numbers of publishes and messages that it was asked for were confirmed and delivered."""
 
     reply_errors = (AmqpError,)
 

@@ -116,7 +116,7 @@ def test_what_a_node_had_said_is_forgotten_with_its_link_except_for_its_promise(
 
 
 def searched(seed, steps=160):
-    """A world after so many random steps."""
+    """A world after `steps` random steps."""
     draw = random.Random(seed)
     names = ("a", "b", "c", "d", "e")[: draw.choice((2, 3, 3, 4, 5))]
     lists = dict.fromkeys(names, names)

@@ -307,7 +307,7 @@ def test_a_thousand_connections(broker):
     sockets = []
     for number in range(1000):
         sock = socket.socket(socket.AF_UNIX)
-        # The broker accepts so many, so these find a place in the backlog sooner or later. Nobody accepts the others.
+        # The broker accepts `SESSIONS_MAX` of them, so these find a place in the backlog sooner or later.
         sock.setblocking(number <= SESSIONS_MAX)
         try:
             sock.connect(run_file.socket)
