@@ -25,7 +25,7 @@ BEGIN_ANEW, BEGIN_STOPPED = "begin anew", "begin anew with the app stopped"
 
 
 class App:
-    """Belongs to `process`, the supervisor of the node."""
+    """See the module. `process` is the supervisor of the node."""
 
     def __init__(self, process: Process, is_stopped: bool) -> None:
         self._process = process

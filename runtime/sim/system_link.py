@@ -216,7 +216,9 @@ class SystemLink:
     # -- called by the machines --------------------------------------------------------------------
 
     def crashed(self, machine: SimMachine) -> None:
-        """Break the session, because the process on this machine has ended, and without `is_up` the machine too."""
+        """Break the session, because the process on this machine has ended, or the machine itself (`is_up` is then
+        False).
+        """
         side = self._sides[machine.name]
         session = side.session or side.calling
         side.session = side.calling = None

@@ -131,7 +131,7 @@ class FaultyDisk(Disk):
         self._error = error
 
     def heal(self) -> None:
-        """Let no operation fail."""
+        """Have all operations succeed again."""
         self._fail_at = self._error = None
 
     @property

@@ -104,7 +104,9 @@ class StreamSegments:
         return range(0)
 
     def drop_before(self, number: int) -> tuple[int, int]:
-        """Remove the segments whose messages are all below `number`; returns how many messages and body bytes."""
+        """Remove the segments whose messages are all below `number`; returns how many messages and body bytes these
+        had.
+        """
         messages = body_bytes = 0
         while len(self._segments) > 1 and self._segments[1].first <= number:
             segment = self._segments.popleft()
