@@ -254,8 +254,7 @@ class ChannelConsumers:
 
     def _check_alone(self, consumer: ChannelConsumer) -> None:
         """Raise AmqpError 406 if this channel has another consumer of the sharded queue, and one of them a prefetch: a
-        shard asks the channel for grants without naming a consumer, so the channel could not tell whose prefetch
-        counts.
+        shard asks the channel for grants without naming a consumer, so the prefetches cannot be told apart.
         """
         for other in self.by_tag.values():
             if other.queue_id == consumer.queue_id and (other.is_bounded or consumer.is_bounded):

@@ -429,7 +429,7 @@ class DeadLetterer:
             self._cycles |= {cycle}
             log.warning(
                 "queue '%s' in vhost '%s': dead letters that came back to queue '%s' without a rejection are dropped. "
-                "Another dead-letter exchange or routing key of one of the queues on their way ends the cycle",
+                "Another dead-letter exchange or routing key of a queue in the cycle ends it",
                 self._row.name,
                 self._row.vhost,
                 row.name,
