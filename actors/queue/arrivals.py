@@ -58,7 +58,7 @@ class Arrival:
     is_handed: bool = False
     #: Whether the limiters of channels were asked for grants for these messages.
     has_asked: bool = False
-    #: The digest of each message's key, by which a second publish is recognized (`master/deduplication.py`). None if
+    #: The digest of each message's key, by which a second publish is recognised (`master/deduplication.py`). None if
     #: the queue does not deduplicate, or if no message has a key.
     digests: list[bytes] | None = None
     #: Whether a former process of the queue, or another master of it (CL-95), may have delivered the messages.

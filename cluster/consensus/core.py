@@ -94,7 +94,8 @@ class Raft:
         self.log = log
         self.term, self._voted_for = ballot
         self.role = RaftRole.FOLLOWER
-        #: The leader of the term; None if this node has not received anything from it.
+        #: The leader of the term; None as long as this node has received nothing from it, and after its connection
+        #: broke.
         self.leader_name: str | None = None
         #: The state and the work of a leader; None while this node does not lead.
         self.leading: Leader | None = None

@@ -13,7 +13,7 @@ VERSIONS = (1, 1)
 NOT_SUPPORTED, NO_PERMISSION, MALFORMED, CONFLICT, BAD_SECRET = 3, 16, 1004, 1005, 1007
 
 #: A part of the text of each refusal of a node that has the name of a member and another id (CL-45), by which
-#: `Seeking` recognizes it. Such a node stays refused.
+#: `Seeking` recognises it. Such a node stays refused.
 ANOTHER_DIRECTORY = "is a member with another data directory"
 
 #: A part of the text of each refusal of a node that has the id of this cluster and is not listed, such as one that was

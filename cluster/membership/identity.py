@@ -1,7 +1,7 @@
 """`Identity`: what a node knows of itself and keeps in its data directory, in the file `cluster.json`.
 
 The id is drawn when the directory is used for the first time by a node that may have a cluster. By it the other members
-recognize a directory that is not the one that they list under the node's name, as when its disk was lost or is not
+recognise a directory that is not the one that they list under the node's name, as when its disk was lost or is not
 mounted. A node without a data directory draws another id at each start.
 """
 

@@ -134,12 +134,13 @@ async def queues(call: ApiCall) -> Any:
     state = call.state
     names = [name for name in state.sorted_queues() if name[0] in visible and state.queues[name]["shard_of"] is None]
     if call.flag("disable_stats"):
-        return await listed(call, names, lambda name: _quick_queue(call, name), _second)
+        return await listed(call, names, lambda name: _quick_queue(call, name), _without_vhost)
     ranges = call.ranges()
-    return await listed(call, names, lambda name: objects.queue(call, name, ranges), _second)
+    return await listed(call, names, lambda name: objects.queue(call, name, ranges), _without_vhost)
 
 
 def _quick_queue(call: ApiCall, name: Name) -> Row:
+    """A queue for requests with `disable_stats`: its declaration and, with `enable_queue_totals`, its lengths."""
     found = {**objects.declared_queue(call, name), "state": "live"}
     if call.flag("enable_queue_totals"):
         stats = call.state.queue_stats.get(name, {})
@@ -148,7 +149,8 @@ def _quick_queue(call: ApiCall, name: Name) -> Row:
     return found
 
 
-def _second(name: Name) -> str:
+def _without_vhost(name: Name) -> str:
+    """The name of a queue or exchange within its virtual host."""
     return name[1]
 
 
@@ -186,7 +188,7 @@ async def exchanges(call: ApiCall) -> Any:
     visible = {call.vhost()} if "vhost" in call.names else set(call.visible_vhosts())
     names = sorted(name for name in call.state.exchanges if name[0] in visible)
     ranges = call.ranges()
-    return await listed(call, names, lambda name: objects.exchange(call, name, ranges), _second)
+    return await listed(call, names, lambda name: objects.exchange(call, name, ranges), _without_vhost)
 
 
 async def exchange_name(call: ApiCall) -> Name:

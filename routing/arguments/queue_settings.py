@@ -96,7 +96,7 @@ class QueueSettings:
 
     @property
     def window(self) -> int | None:
-        """How many messages the queue remembers, to recognize those that are published again; None: none."""
+        """How many messages the queue remembers, to recognise those that are published again; None: none."""
         return max(self.deduplicate or 0, self.exchange_window or 0) or None
 
     @property

@@ -1,4 +1,4 @@
-"""The offline check of the files of digests, by which a queue recognizes messages that are published twice (SP-31)."""
+"""The offline check of the files of digests, by which a queue recognises messages that are published twice (SP-31)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key by which a queue recognizes a message that is published twice (SP-30)."""
+"""The key by which a queue recognises a message that is published twice (SP-30)."""
 
 import hypothesis.strategies as st
 from hypothesis import given

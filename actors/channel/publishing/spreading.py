@@ -88,7 +88,7 @@ class Spreading:
             key = deduplication_key(content_properties(content))
             if key is not None:
                 # The message goes to this shard even if the shard does not run, and is refused then: another shard
-                # would not recognize the message when it is published again.
+                # would not recognise the message when it is published again.
                 name = shard_name(row.name, crc32(key) % row.shards)
                 return next((shard for shard in shards if shard.name == name), row.at(None))
         count = len(shards)

@@ -9,7 +9,7 @@ that the duplicate is confirmed at once. For that, the backing queue reports the
 they are safe (`BackingQueue.drain_confirmed`), and `Deduplication` keeps the numbers that have not been reported yet.
 
 **Mirrored queues.** The master sends its mirrors the digest of each message that it accepts in the same instruction as
-the message (`tell_mirrors`), and the mirrors remember it (`follow`). So a new master recognizes the messages that the
+the message (`tell_mirrors`), and the mirrors remember it (`follow`). So a new master recognises the messages that the
 old one accepted. It confirms a duplicate of one of them only when all that it took as a mirror is safe on all members
 of its ring (`settled`), because the first message may not be safe yet.
 
