@@ -166,7 +166,8 @@ def without_gaps(first: int, stop: int, gaps: Iterable[Gap], life: int) -> list[
 def cut_range(span: range, cut: int) -> list[range]:
     """Nearly equal pieces of at most `cut` numbers.
 
-    A piece ends with a segment instead if that makes it at most a tenth shorter.
+    A piece ends where a segment of the queue's index ends if that makes it at most a tenth shorter, so that two tasks
+    rarely read one segment.
     """
     pieces = []
     at = span.start

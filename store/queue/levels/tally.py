@@ -31,7 +31,8 @@ class Tally:
         self._counted: dict[FairLane, Totals] = {}
         self._stale: set[FairLane] = set()
         #: A heap of lanes by their length, the longest first, and by their number. An entry with a length that its lane
-        #: no longer has does not count. None until the longest lane is asked for after it was dropped or made.
+        #: no longer has does not count. None until the longest lane is asked for, and again when the heap has grown too
+        #: large and was dropped.
         self._lengths: list[tuple[int, int, FairLane]] | None = None
         #: The lanes that were touched since `take_touched` was last called.
         self._news: set[FairLane] = set()
