@@ -278,9 +278,10 @@ class QueueLinks:
         raise queue_unavailable(row.vhost, row.name, "crashed", row.node)
 
     async def leave(self, queue_ids: set[str]) -> None:
-        """Take leave of these queues: each forgets the channel's consumers and takes back what it holds.
+        """Take leave of these queues: each forgets the channel's consumers and takes back the messages that the channel
+        holds.
 
-        Wait for each queue, each time for at most `channel_operation_timeout` (AB-178).
+        Waits for one queue after the other, for each at most `channel_operation_timeout` (AB-178).
         """
         # Iterate in the order of the links. The order of the set differs between operating-system processes, so the
         # seed of a simulation would not decide it.
