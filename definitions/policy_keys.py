@@ -19,7 +19,7 @@ APPLY_TO = ("queues", "exchanges", "all")
 MAX_DEDUPLICATE = 10_000_000
 
 #: How many lanes a queue can have at most.
-MAX_LANES = 256
+MAX_LANES = 65_536
 
 #: Characters of the name of a pace group.
 MAX_GROUP_NAME = 255

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from ...store.queue.backing_queue import BackingQueue
+from ...store.queue.levels.fair_queue import FairQueue
+
 #: How many messages in a row cost as much as one message on its own, or less: they are settled and moved by slices of
 #: lists.
 IN_A_ROW = 4
@@ -16,14 +19,20 @@ IN_A_ROW = 4
 REJECTED_AT_ONCE = 3
 
 
-def fits(pieces: Sequence[Sequence[int]], left: int) -> int:
+def fits(pieces: Sequence[Sequence[int]], left: int, backing: BackingQueue) -> int:
     """The work of settling these ack tags; 0 if it is more than `left`, the work that the present turn may still do."""
     work = 0
+    has_lanes = settles_each(backing)
     for tags in pieces:
-        work += 1 + len(tags) // IN_A_ROW if type(tags) is range and tags.step == 1 else len(tags)
+        work += 1 + len(tags) // IN_A_ROW if type(tags) is range and tags.step == 1 and not has_lanes else len(tags)
         if work > left:
             return 0
     return work
+
+
+def settles_each(backing: BackingQueue) -> bool:
+    """Whether messages in a row cost as much as others: those of fair lanes are looked up one by one."""
+    return isinstance(backing, FairQueue)
 
 
 def batches(pieces: list[Sequence[int]], most: Callable[[], int], each: bool = False) -> Iterator[list[Sequence[int]]]:

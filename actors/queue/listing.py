@@ -71,7 +71,7 @@ def reading_items(backing: BackingQueue, consumers: int, dedup: int) -> InfoItem
         reason = (
             "it is a stream, whose consumers begin at an x-stream-offset"
             if is_stream
-            else "it has priorities or fair lanes, and numbers each priority or lane by itself"
+            else "it has priorities or fair lanes, which deliver out of the order of numbers"
         )
         return {**items, **numbers, "gaps": [], "readable": False, "reason": reason}
     kept, lives = backing.kept_numbers(), backing.lives

@@ -373,7 +373,7 @@ class Queue(ReplicaProcess):
             self.membership.keep(sender, lambda: self.on_settle(sender, channel_id, outcome, pieces))
             return None
         work = self.state.work
-        needed = fits(pieces, work.left if outcome != "reject" else min(work.left, REJECTED_AT_ONCE))
+        needed = fits(pieces, min(work.left, REJECTED_AT_ONCE if outcome == "reject" else work.left), self.backing)
         if not needed:
             return self.runner.in_slices(self.role.settle_in_slices(record, outcome, pieces))
         work.left -= needed

@@ -22,7 +22,8 @@ from ...store.messages.message import Expiries, FetchedMessages, Origin, Origins
 from ...store.messages.parts import Part
 from ...store.messages.run import Run
 from ...store.queue.backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
-from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, LevelledQueue
+from ...store.queue.levels.level_tags import LEVEL_SHIFT
+from ...store.queue.levels.priority_queue import PriorityQueue
 from ...store.queue.variable.read_ahead import ReadAheadJob
 from .. import instructions
 from ..confirming import Confirming
@@ -160,7 +161,7 @@ class MirroredQueue(BackingQueue):
     def _levels(self) -> list[int]:
         """Level 0, and all levels in which a number may have been given as far as this replica can tell."""
         inner = self.inner
-        return sorted({0, *self._reserved, *inner.level_numbers()}) if isinstance(inner, LevelledQueue) else [0]
+        return sorted({0, *self._reserved, *inner.level_numbers()}) if isinstance(inner, PriorityQueue) else [0]
 
     def _next(self, level: int) -> int:
         return self.next_number(Origin("", ("",), False, level))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
+from ...store.queue.levels.level_tags import LEVEL_SHIFT, NUMBER_MASK
 
 #: Seconds for which a learner may copy without coming nearer.
 LAG_SECONDS = 30.0

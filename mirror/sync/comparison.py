@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
+from ...store.queue.levels.level_tags import LEVEL_SHIFT, NUMBER_MASK
 from ...store.queue.range_read import SupportsRangeRead
 from .held import Held, read_window
 from .sync_source import level_from, numbers_of

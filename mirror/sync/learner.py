@@ -27,7 +27,7 @@ from ...routing.rows import Member
 from ...runtime.errors import ProcessDown, UnknownMessage
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...store.deduplication.digest_records import split_digests
-from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
+from ...store.queue.levels.level_tags import LEVEL_SHIFT, NUMBER_MASK
 from .. import instructions
 from ..policy import policy_of
 from .approach import Approach

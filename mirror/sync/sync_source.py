@@ -18,7 +18,8 @@ from ...store.messages.message import expiries_of, slice_of
 from ...store.messages.run import Run
 from ...store.messages.spans import consecutive
 from ...store.queue.backing_queue import BackingQueue
-from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK, LevelledQueue
+from ...store.queue.levels.level_tags import LEVEL_SHIFT, NUMBER_MASK
+from ...store.queue.levels.priority_queue import PriorityQueue
 from ...store.queue.range_read import SupportsRangeRead, window_from
 from .. import instructions
 from ..policy import policy_of
@@ -224,7 +225,7 @@ def numbers_of(backing: BackingQueue) -> list[tuple[int, int, int]]:
 
 def level_from(backing: BackingQueue, number: int) -> tuple[int, BackingQueue] | None:
     """The first level from this number on that there is."""
-    if isinstance(backing, LevelledQueue):
+    if isinstance(backing, PriorityQueue):
         return backing.level_from(number)
     return (0, backing) if number == 0 else None
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from ...gm_ring.frames import Instruction
 from ...seams import seam
-from ...store.queue.levels.levelled_queue import LEVEL_SHIFT, MOST_LEVELS
+from ...store.queue.levels.level_tags import LEVEL_SHIFT, MOST_LEVELS
 from .. import instructions
 
 #: The cursor behind all messages of all levels.

@@ -8,10 +8,11 @@ from ...amqp.fields import Table
 from ..phrases import value_text
 from .checks import INTEGER_LETTERS, Reason, check_integer, unacceptable
 
-#: The argument that gives a queue fair lanes, and how many lanes it has at most: each is a level of the queue on the
-#: disk, and a level's number has 8 bits there (`LEVEL_BITS`).
+#: The argument that gives a queue fair lanes.
 FAIR_BY = "x-fair-by"
-MAX_LANES = 256
+#: How many lanes a queue can have at most, and how many if nothing else is asked for (QP-66).
+MAX_LANES = 65_536
+DEFAULT_LANES = 1024
 #: The sources of a message's lane beside a header. `user` is the property user-id, which the broker verifies.
 FAIR_SOURCES = frozenset({"routing-key", "exchange", "user"})
 

@@ -11,7 +11,7 @@ from ...amqp.fields import Table
 from ...seams import seam
 from ..phrases import value_text
 from ..queue_types import CLASSIC, CONSUMER_TIMEOUT, DEDUPLICATE, QUORUM, queue_type
-from .fair_arguments import FAIR_BY, MAX_LANES
+from .fair_arguments import DEFAULT_LANES, FAIR_BY
 from .stream_arguments import max_age_seconds
 
 #: Ms for which the message index records how a message left its queue: three days.
@@ -81,7 +81,7 @@ class QueueSettings:
     has_one_expiry: bool = False
     #: The source of a message's lane in a queue with fair lanes; None: the queue has no lanes.
     fair_by: str | None = None
-    fair_lanes: int = MAX_LANES
+    fair_lanes: int = DEFAULT_LANES
     #: Messages that a visit to a lane of weight 1 delivers, and the weights of lanes by their value.
     fair_batch: int = 1
     fair_weight: Mapping[str, int] | None = None
@@ -100,9 +100,9 @@ class QueueSettings:
         return max(self.deduplicate or 0, self.exchange_window or 0) or None
 
     @property
-    def top_level(self) -> int | None:
-        """The highest level that the backing queue may have; None if it has no levels."""
-        return self.max_priority if self.fair_by is None else self.fair_lanes - 1
+    def is_one_line(self) -> bool:
+        """Whether messages are delivered in the order of their numbers: the queue has neither priorities nor lanes."""
+        return self.max_priority is None and self.fair_by is None
 
     @property
     def paces_queue(self) -> bool:

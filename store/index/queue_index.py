@@ -286,6 +286,10 @@ class QueueIndex:
         """The first number of the next segment."""
         return (number // self._entries + 1) * self._entries
 
+    def boundary_before(self, number: int) -> int:
+        """The first number of the same segment."""
+        return number // self._entries * self._entries
+
     def reach(self, number: int) -> int:
         """Up to where a read that begins at `number` may go: where the next segment begins that has a file.
 

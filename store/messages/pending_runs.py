@@ -218,6 +218,13 @@ class PendingRuns:
         """The pending messages of `tags`, as (run, index of its slot)."""
         return (found for span in spans(tags) for found in self._slots(span))
 
+    def slot(self, number: int) -> tuple[Run, int] | None:
+        """The pending message of this number, as (run, index of its slot); None if it is not pending."""
+        run = self.runs.find(number)
+        if run is None or run.contents[number - run.first] is None:
+            return None
+        return run, number - run.first
+
     def missing(self, span: range) -> list[range]:
         """The parts of `span` that are not pending."""
         known = [run.first + index for run, index in self._slots(span)]

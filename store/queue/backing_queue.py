@@ -1,12 +1,12 @@
 """The interface between a queue process and whatever holds its messages (queue-and-store section 3).
 
 The queue process owns AMQP's semantics; the backing queue owns the messages. `MemoryQueue` is the one on nodes
-without a data directory, `VariableQueue` on the others; `PriorityQueue` and `FairQueue` wrap one of these for each
-priority or lane. One process makes all calls, one after the other.
+without a data directory, `VariableQueue` on the others; `PriorityQueue` wraps one of these for each priority, and
+`FairQueue` one for all its lanes. One process makes all calls, one after the other.
 
 Messages travel in **runs** (see `store.messages.run`). A queue numbers its messages from 0 in the order of `publish`,
 `publish_delivered` and `discard`, and never gives a number twice. The number is also the ack tag. A
-`LevelledQueue` numbers each level separately and adds the level above bit 56. Tags are given as a `range` with a
+`PriorityQueue` numbers each level separately and adds the level above bit 56. Tags are given as a `range` with a
 positive step or as a list of ints.
 
 The operations of queue-and-store section 3.1, as they are here:

@@ -4,6 +4,7 @@ its messages.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
@@ -11,10 +12,12 @@ from ..messages.message import body_size
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import ABSENT
 from ..messages.run_queue import RunQueue
-from .backing_queue import BackingQueue
-from .levels.levelled_queue import LevelledQueue
+from .backing_queue import UNLIMITED, BackingQueue
+from .levels.fair_queue import FairQueue
+from .levels.priority_queue import PriorityQueue
 from .memory_queue import MemoryQueue
 from .range_read import RANGE_BATCH_BYTES, SupportsRangeRead, window_from
+from .variable.sub_queues import Delta
 from .variable.variable_queue import VariableQueue
 
 #: How many runs `residence` counts before it yields.
@@ -81,11 +84,28 @@ def residence(backing: BackingQueue) -> Generator[None, None, Residence]:
             if not seen % RUNS_PER_SLICE:
                 yield
     for level in _levels(backing):
-        if isinstance(level, VariableQueue):
-            delta = level.sub_queues.delta
+        for delta in _on_disk(level):
             persistent += delta.count - delta.transient
             persistent_bytes += delta.body_bytes - delta.transient_bytes
+    ready, pending = _as_lanes_have_them(backing, ready, pending)
     return Residence(ready, pending, in_memory, persistent, persistent_bytes)
+
+
+def _on_disk(level: BackingQueue) -> list[Delta]:
+    """What a level has on the disk only."""
+    if not isinstance(level, VariableQueue):
+        return []
+    return [level.sub_queues.delta, *([] if level.shelf is None else [level.shelf.counts])]
+
+
+def _as_lanes_have_them(backing: BackingQueue, ready: int, pending: int) -> tuple[int, int]:
+    """How many messages in memory are ready and pending: in a queue with lanes most that are pending to its levels are
+    ready in a lane.
+    """
+    if not isinstance(backing, FairQueue):
+        return ready, pending
+    unacked = min(pending, backing.totals().pending)
+    return ready + pending - unacked, unacked
 
 
 class Layers(NamedTuple):
@@ -110,12 +130,18 @@ def layers(backing: BackingQueue) -> Layers:
     for level in _levels(backing):
         if isinstance(level, VariableQueue):
             sub, pending = level.sub_queues, level._pending
-            lengths = sub.q1.count, sub.q2.count, sub.delta.count, sub.q3.count, sub.q4.count
+            on_disk = sum(delta.count for delta in _on_disk(level))
+            lengths = sub.q1.count, sub.q2.count, on_disk, sub.q3.count, sub.q4.count
             found.append(Layers(*lengths, sub.ram_count, pending.count - pending.absent))
         elif isinstance(level, MemoryQueue):
             ready = level._ready.count
             found.append(Layers(q4=ready, ready_in_memory=ready, pending_in_memory=level._pending.count))
-    return Layers(*map(sum, zip(*found)))
+    all_levels = Layers(*map(sum, zip(*found)))
+    in_memory = all_levels.ready_in_memory, all_levels.pending_in_memory
+    ready_in_memory, pending_in_memory = _as_lanes_have_them(backing, *in_memory)
+    # Messages in lanes are in no sub-queue; their place in memory is shown as that of the head.
+    q4 = all_levels.q4 + ready_in_memory - in_memory[0]
+    return all_levels._replace(q4=q4, ready_in_memory=ready_in_memory, pending_in_memory=pending_in_memory)
 
 
 def held(backing: SupportsRangeRead) -> Iterator[tuple[int, int]]:
@@ -146,10 +172,26 @@ def check(backing: BackingQueue) -> None:
     for level in levels:
         if isinstance(level, VariableQueue):
             level.check()
+    assert len(backing) == backing.totals().ready
+    if isinstance(backing, FairQueue):
+        _check_lanes(backing)
+        return
     of_levels = [sum(column) for column in zip(*[level.totals() for level in levels])]
     assert list(backing.totals()) == (of_levels or [0] * 4), "a queue has what its levels have"
-    assert len(backing) == backing.totals().ready
+
+
+def _check_lanes(queue: FairQueue) -> None:
+    """Assert that the counters of a queue with lanes are those of its lanes and sources."""
+    lanes, sources = list(queue._table.round), list(queue._sources)
+    for lane in lanes:
+        assert lane.numbers.count == sum(map(len, lane.numbers.ahead(UNLIMITED))) > 0
+    ready = sum(lane.numbers.count for lane in lanes)
+    assert ready == queue._table.ready == sum(source.ready for source in sources)
+    assert ready or not queue._ready_bytes
+    unacked = Counter(known[0] for source in sources for known in source.unacked.values() if known is not None)
+    assert all(lane.unacked == unacked[lane] for lane in {*unacked, *lanes})
+    assert queue.totals().pending >= unacked.total()  # messages that were moved stay pending for a while
 
 
 def _levels(backing: BackingQueue) -> list[BackingQueue]:
-    return list(backing.levels) if isinstance(backing, LevelledQueue) else [backing]
+    return list(backing.levels) if isinstance(backing, (PriorityQueue, FairQueue)) else [backing]

@@ -27,7 +27,8 @@ from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run, free_last
 from ..messages.run_queue import RunQueue
-from .backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
+from .backing_queue import UNLIMITED, Dispose, Totals
+from .lane_level import LaneLevel
 from .range_read import (
     RANGE_BATCH_BYTES,
     RANGE_BATCH_MESSAGES,
@@ -40,7 +41,7 @@ from .range_read import (
 )
 
 
-class MemoryQueue(BackingQueue, SupportsRangeRead):
+class MemoryQueue(LaneLevel, SupportsRangeRead):
     """Ready messages are in a `RunQueue`, pending ones in `PendingRuns`."""
 
     def __init__(self) -> None:

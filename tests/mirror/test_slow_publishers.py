@@ -15,7 +15,7 @@ from warren.mirror.sync import sync_source
 from warren.mirror.sync.approach import LAG_SECONDS, Approach
 from warren.mirror.sync.slow_publishers import MOST_HALVINGS, PERIOD, SlowPublishers
 from warren.runtime.credit import CreditFlow
-from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
+from warren.store.queue.levels.level_tags import LEVEL_SHIFT
 
 from .replicas import Group
 

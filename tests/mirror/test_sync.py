@@ -23,7 +23,7 @@ from warren.mirror.sync import sync_source
 from warren.mirror.sync.sync_source import CHUNK_BYTES, SyncChunk, read_chunk
 from warren.mirror.sync.sync_target import END, KEPT_BYTES, SyncTarget
 from warren.store.messages.message import Origin
-from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
+from warren.store.queue.levels.level_tags import LEVEL_SHIFT
 from warren.store.queue.levels.priority_queue import PriorityQueue
 from warren.store.queue.memory_queue import MemoryQueue
 

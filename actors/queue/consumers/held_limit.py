@@ -44,7 +44,7 @@ def bounds_of(consumer: Consumer, settings: QueueSettings) -> Bounds:
         _smaller(max_unacked_bytes(arguments), settings.consumer_max_bytes),
         # Each level of a queue with priorities numbers its messages by itself, so the distance between two numbers
         # means nothing.
-        _smaller(max_unacked_span(arguments), settings.consumer_max_span) if settings.top_level is None else 0,
+        _smaller(max_unacked_span(arguments), settings.consumer_max_span) if settings.is_one_line else 0,
     )
 
 

@@ -1,7 +1,7 @@
 """`DiskLevels`: the variable queues of one queue, what they may keep in memory, and what they write on its way to the
 disk.
 
-A queue with priorities or fair lanes has a variable queue for each level that was ever used, any other queue has one.
+A queue with priorities has a variable queue for each level that was ever used, any other queue has one.
 They gather entries for the journal of the virtual host. Bodies that are too large for the journal go to one of the
 message stores. `send`, which is called at the end of each turn and before a store is asked for a body, sends both.
 
@@ -26,9 +26,6 @@ from ....store.index.queue_index import QueueIndex
 from ....store.journal.log_writer import LogWriter
 from ....store.journal.replay import Replayed
 from ....store.messages.lives import Numbering
-from ....store.queue.backing_queue import BackingQueue
-from ....store.queue.levels.fair_queue import FairQueue
-from ....store.queue.levels.tally import Tally
 from ....store.queue.rates import INFINITE
 from ....store.queue.streams.stream_queue import StreamQueue
 from ....store.queue.variable.disk_queue import DiskQueue
@@ -57,10 +54,8 @@ class DiskLevels:
     """The variable queues of the queue `row`, whose process is `process`."""
 
     __slots__ = (
-        "_active",
         "_credit",
         "_direct_of",
-        "_tally",
         "direct",
         "direct_safe",
         "_is_ended",
@@ -132,10 +127,6 @@ class DiskLevels:
         self._direct_of: dict[int, tuple[int, int]] = {}
         #: Seconds of the queue's traffic that may be in memory.
         self.target = INFINITE
-        #: Reports which levels operations have changed; None if `active` has to return all levels.
-        self._tally: Tally | None = None
-        #: The levels that `active` returns.
-        self._active = self.by_priority
         credit.share(_relations(storage.credit))
 
     def make(self, priority: int) -> DiskQueue:
@@ -175,28 +166,6 @@ class DiskLevels:
         for level in self.by_priority.values():
             level.is_journaled_only = is_journaled_only
 
-    def follow(self, backing: BackingQueue) -> None:
-        """Look in each turn at the levels that have changed or wait for the disk, if `backing` knows which changed.
-
-        A queue may have hundreds of lanes, of which a turn changes a few.
-        """
-        self._tally = backing.tally if isinstance(backing, FairQueue) else None
-        self._active = self.by_priority if self._tally is None else dict(self.by_priority)
-
-    def active(self) -> dict[int, DiskQueue]:
-        """The levels that may have something to do."""
-        if self._tally is not None:
-            levels = self.by_priority
-            self._active |= {number: levels[number] for number in self._tally.take_touched()}
-        return self._active
-
-    def rest(self) -> None:
-        """At the end of a turn, stop watching levels that do not wait for the disk. Level 0 stays, because it may
-        reserve numbers.
-        """
-        if self._tally is not None:
-            self._active = {number: level for number, level in self._active.items() if level.is_active or not number}
-
     def register(self, store: str) -> None:
         """Register the queue at one of the message stores."""
         address = self._storage.persistent if store == PERSISTENT else self._storage.transient
@@ -220,24 +189,17 @@ class DiskLevels:
     def _set_target(self, seconds: float) -> None:
         for level in self.by_priority.values():
             level.set_ram_duration_target(seconds)
-        self._look_at_all()
 
     def page(self) -> None:
         """Take the next step of paging in each level."""
         for level in self.by_priority.values():
             level.page()
-        self._look_at_all()
 
     def page_due(self) -> None:
         """Take the next step of paging in each level whose last step left more to do."""
         for level in self.by_priority.values():
             if level.is_paging_due:
                 level.page()
-
-    def _look_at_all(self) -> None:
-        """Have `active` return all levels in this turn, not only those that operations have changed."""
-        if self._tally is not None:
-            self._active = dict(self.by_priority)
 
     # -- what is written ----------------------------------------------------------------------------
 
@@ -268,7 +230,7 @@ class DiskLevels:
                 self.register(TRANSIENT)
             self._send_to_store(TRANSIENT, storage.transient, self._transient.take())
         direct = direct_safe = 0
-        for number, level in self.active().items():
+        for number, level in self.by_priority.items():
             counts, before = level.direct_counts(), self._direct_of.get(number, (0, 0))
             if counts != before:
                 self._direct_of[number] = counts
@@ -312,7 +274,7 @@ class DiskLevels:
         # The position of the store is read again: a body that was removed before it was sent counts as durable, and no
         # report of the store moves the position then.
         stored = self.persistent.durable
-        for level in self.active().values():
+        for level in self.by_priority.values():
             level.durable(position, stored)
 
     def bodies_stored(self, kind: str, ids: list[bytes]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, starmap
 from typing import TYPE_CHECKING
 
 from ....routing.arguments.fair_arguments import FAIR_BY
@@ -28,9 +29,10 @@ from ....store.deduplication.digest_log import DigestLog
 from ....store.deduplication.window import Window
 from ....store.messages.lives import Numbering
 from ....store.messages.message_ids import batches
+from ....store.messages.spans import consecutive
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
-from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
+from ....store.queue.levels.level_tags import LEVEL_SHIFT
 from ....store.queue.rates import INFINITE
 from ....store.queue.variable.disk_queue import DiskQueue
 from ....store.queue.variable.queue_recovery import empty_terms, numbering_of
@@ -41,7 +43,7 @@ from ..replica.stage import Stage
 from .disk_levels import DiskLevels
 from .disk_loader import DiskLoader
 from .flusher import Flusher
-from .in_threads import delete_files, numbers_on_disk, scan
+from .in_threads import delete_files, delete_levels, numbers_on_disk, scan
 from .levels import levelled_queue
 from .transit import Transit
 
@@ -72,6 +74,7 @@ class Durability:
     __slots__ = (
         "_context",
         "_credit",
+        "_delivered",
         "_has_report_timer",
         "_has_synced",
         "_ids_directory",
@@ -152,6 +155,8 @@ class Durability:
         #: The numbers of the variable queues that were recovered right after their scan, because they need no body from
         #: the persistent store.
         self._recovered: frozenset[int] = _NO_NUMBERS
+        #: The numbers that consumers of a queue with lanes had had before its clean stop, until the queue opens.
+        self._delivered: Sequence[tuple[int, int]] = ()
         self._is_alone = self.is_copy = False
         self._has_synced = Signal(process)
         self._has_report_timer = self._is_paging = False
@@ -194,6 +199,10 @@ class Durability:
         for variable in sorted(wanted):
             terms = recovery.terms if levels is None else levels.get(variable & 255)
             # A copy has to find where the numbering of each level stands, because the next number comes from the ring.
+            if terms and "delivered" in terms and self._settings.fair_by is not None and variable == first:
+                # Lanes deliver out of the order of numbers, so that a watermark would flag too many as redelivered.
+                self._delivered = terms["delivered"]
+                terms = {**terms, "next_deliver_seq_id": 0}
             numbering = None if self.is_copy else _numbering(unread.get(variable), terms, variable in numbers)
             if numbering is None:
                 recover[variable] = terms or None
@@ -265,41 +274,24 @@ class Durability:
         self.flusher.done()
         backing = self._open()
         if isinstance(backing, FairQueue):
-            await self._name_lanes(backing)
+            backing.were_delivered(chain.from_iterable(starmap(range, self._delivered)))
+            self._delivered = ()
         return backing
-
-    async def _name_lanes(self, backing: FairQueue) -> None:
-        """Read the message at the head of each lane, from which the value of the lane follows."""
-        for level in backing.levels:
-            while len(level) and not ((head := level.head()) and head.content):
-                job = level.prepare()
-                if job is None:
-                    break
-                await self.loader.read(job)
-        backing.name_lanes()
 
     def _open(self) -> BackingQueue:
         # A queue that has lost its lanes may have messages in them.
-        if self._settings.top_level is None and not any(self.levels):
+        if self._settings.is_one_line and not any(self.levels):
             # Not `or`: an empty backing queue is false.
             backing: BackingQueue = self.levels[0] if 0 in self.levels else self._levels.make(0)
         else:
             backing = levelled_queue(self._settings, self._levels.make, self.levels)
-        self._levels.follow(backing)
         self.loader = DiskLoader(self._process, backing, self.storage, self._levels.send)
         return backing
-
-    def make_level(self, number: int) -> BackingQueue:
-        """The level of a lane. One that the queue had before goes on: the journal may have records of its numbers, and
-        would take acknowledgements of old messages for those of new ones if its numbers began again.
-        """
-        return self.levels[number] if number in self.levels else self._levels.make(number)
 
     def use_backing(self, backing: BackingQueue, settings: QueueSettings) -> None:
         """Use another backing queue and settings, because the queue has got lanes or lost them."""
         self.loader.backing = backing
         self._settings = settings
-        self._levels.follow(backing)
 
     @property
     def may_expire(self) -> bool:
@@ -318,7 +310,7 @@ class Durability:
         self._levels.send()
         if self._levels.direct_safe != before:
             self._has_synced.wake_all()
-        for level in self._levels.active().values():
+        for level in self.levels.values():
             lost = level.take_lost()
             if lost:
                 log.error(
@@ -332,7 +324,6 @@ class Durability:
             if level.is_paging_due and not self._is_paging and not self._credit.blocked:
                 self._is_paging = True
                 self._process.spawn(self._page())
-        self._levels.rest()
 
     # -- what is durable ----------------------------------------------------------------------------
 
@@ -463,8 +454,17 @@ class Durability:
         await self.flusher.flush_last()
         levels = {priority: empty_terms(numbering) for priority, numbering in self._levels.numberings.items()}
         levels |= {priority: level.terminate() for priority, level in self.levels.items()}
-        has_levels = self._settings.top_level is not None or levels.keys() != {0}
-        terms: Terms = {"levels": levels} if has_levels else levels[0]
+        has_priorities = self._settings.max_priority is not None
+        if not has_priorities and len(levels) > 1:
+            # An earlier version had a level for each lane. These levels are gone with their last message.
+            empty = [number for number, terms in levels.items() if number and numbering_of(terms) is not None]
+            levels = {number: terms for number, terms in levels.items() if number not in empty}
+            first = self.number << LEVEL_BITS
+            await self._process.run_blocking(delete_levels, self.storage.disk, [first | number for number in empty])
+        backing = self.loader.backing
+        if isinstance(backing, FairQueue):
+            levels[0]["delivered"] = [(span.start, span.stop) for span in consecutive(backing.delivered())]
+        terms: Terms = {"levels": levels} if has_priorities or levels.keys() != {0} else levels[0]
         # Channels of other nodes may go on acknowledging. If the body of a message that the terms have were removed,
         # the next start would have the message again, and its second acknowledgement could remove a body that another
         # queue shares.

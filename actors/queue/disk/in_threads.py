@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....store.data_dir.vhost_dir import LEVEL_BITS, queue_numbers
+from ....store.data_dir.vhost_dir import LEVEL_BITS, queue_directory, queue_numbers
 from ....store.deduplication.ids_file import delete_ids
 from ....store.disk.disk import Disk
 from ....store.disk.progress import RecoveryProgress
@@ -34,6 +34,12 @@ def delete_files(levels: list[DiskQueue]) -> None:
     """Delete the segments of all levels. Waits for the disk."""
     for level in levels:
         level.segment_writer.delete_files()
+
+
+def delete_levels(disk: Disk, numbers: list[int]) -> None:
+    """Delete the directories of levels that have no message. Waits for the disk."""
+    for number in numbers:
+        disk.delete_tree(queue_directory(number))
 
 
 def numbers_on_disk(disk: Disk, queue: int) -> frozenset[int]:

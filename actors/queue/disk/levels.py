@@ -1,4 +1,4 @@
-"""The backing queue of a queue that has levels: one for each priority, or one for each fair lane (QP-66)."""
+"""The backing queue of a queue that has priorities or fair lanes (QP-66)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ....routing.queue_types import STREAM
 from ....routing.rows import QueueRow
 from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.lane_level import LaneLevel
 from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.levels.lanes import FairRules, ValueOf
 from ....store.queue.levels.priority_queue import PriorityQueue
@@ -23,38 +24,40 @@ def levelled_queue(
     make_level: Callable[[int], BackingQueue],
     levels: Mapping[int, BackingQueue] | None = None,
 ) -> BackingQueue:
-    """The backing queue of a queue with priorities or with lanes. Lanes that a policy no longer asks for stay until
-    they are empty. `levels` are the levels that exist already.
+    """The backing queue of a queue with priorities or with lanes. `levels` are the levels that exist already: an
+    earlier version has written a level for each lane, and these stay until they are empty.
     """
     if settings.max_priority is not None:
         return PriorityQueue(settings.max_priority, make_level, levels)
-    return FairQueue(_value_of(settings), settings.fair_lanes, make_level, levels)
+    own = levels[0] if levels is not None and 0 in levels else make_level(0)
+    return _fair_queue(settings, {**(levels or {}), 0: own})
+
+
+def _fair_queue(settings: QueueSettings, levels: Mapping[int, BackingQueue]) -> FairQueue:
+    with_lanes = {number: level for number, level in levels.items() if isinstance(level, LaneLevel)}
+    assert len(with_lanes) == len(levels), "streams have no lanes"
+    return FairQueue(_value_of(settings), settings.fair_lanes, with_lanes)
 
 
 def memory_queue(row: QueueRow, settings: QueueSettings) -> BackingQueue:
     """A new backing queue that keeps everything in memory."""
     if row.type == STREAM.name:
         return MemoryStream()
-    if settings.top_level is not None:
+    if not settings.is_one_line:
         return levelled_queue(settings, lambda level: MemoryQueue())
     return MemoryQueue()
 
 
-def relaid(
-    backing: BackingQueue,
-    before: QueueSettings,
-    settings: QueueSettings,
-    make_level: Callable[[int], BackingQueue],
-) -> BackingQueue:
+def relaid(backing: BackingQueue, before: QueueSettings, settings: QueueSettings) -> BackingQueue:
     """The backing queue that takes the place of `backing`, with or without lanes, when `settings` replace `before`."""
     if isinstance(backing, FairQueue):
         if (settings.fair_by, settings.fair_lanes) != (before.fair_by, before.fair_lanes):
-            backing.divide_by(_value_of(settings), settings.fair_lanes)
-        return backing.lane_0() if backing.is_over else backing
+            is_same = settings.fair_by == before.fair_by
+            backing.divide_by(backing.value_of if is_same else _value_of(settings), settings.fair_lanes)
+        return backing.without_lanes() if backing.is_over else backing
     if settings.fair_by is None or isinstance(backing, PriorityQueue):
         return backing
-    lanes = FairQueue(_value_of(settings), settings.fair_lanes, make_level, {0: backing})
-    lanes.name_lanes()
+    lanes = _fair_queue(settings, {0: backing})
     apply_level_settings(lanes, settings)
     return lanes
 

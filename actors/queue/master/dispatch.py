@@ -12,8 +12,9 @@ from itertools import accumulate
 
 from ....store.messages.message import FetchedMessages, slice_of
 from ....store.messages.parts import Part
-from ....store.queue.backing_queue import BackingQueue
-from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
+from ....store.queue.backing_queue import UNLIMITED, BackingQueue
+from ....store.queue.levels.fair_queue import FairQueue
+from ....store.queue.levels.level_tags import LEVEL_SHIFT
 from ...statistics.histograms import NodeHistograms
 from ..consumers.consumer import ChannelRecord
 from ..consumers.consumers import Consumers, Share
@@ -31,6 +32,9 @@ LEVELS_FROM = 1 << LEVEL_SHIFT
 
 #: Messages that one turn delivers one by one, because the size of each decides when the next one may go.
 SINGLES = 100
+
+#: Messages that one turn delivers from several fair lanes: each of them is looked up by its number.
+FROM_LANES = 100
 
 #: Messages fetched from the backing queue at a time.
 DELIVERY_BATCH = 1000
@@ -110,9 +114,14 @@ class Dispatch:
         if expiry.is_needed and not expiry.expire():
             return
         singles = SINGLES
+        left = FROM_LANES if isinstance(backing, FairQueue) and backing.is_in_turns else UNLIMITED
         while len(backing) and len(consumers):
             is_single = expiry.is_needed and expiry.is_uneven or consumers.looks_at_head
-            ready = backing.available(1 if is_single else DELIVERY_BATCH)
+            if left <= 0:
+                self.is_due = True
+                self._effects.need_turn()
+                return
+            ready = backing.available(1 if is_single else min(left, DELIVERY_BATCH))
             if not ready:
                 if consumers.can_any_take():
                     # The head is on the disk. The end of the read makes a delivery due again. But if nothing had to be
@@ -148,6 +157,7 @@ class Dispatch:
                 if pacing is not None:
                     pacing.rest()
                 return
+            left -= taken
             if consumers.is_uniform:
                 fetched = backing.fetch(taken, not shares[0][0].no_ack)
                 self._note(fetched)
@@ -222,9 +232,9 @@ class Dispatch:
     def follow(self, parts: Sequence[Part], numbers: range) -> None:
         """Time the sampled message of these publishes, if one is among them, until a consumer gets it."""
         found = self.histograms.samples.arrived(self._queue_id, parts)
-        # In a queue with levels, later deliveries do not show that the followed message has left in another way, such
-        # as by expiring (`left`). So there a new sample replaces it.
-        if found is not None and (self.followed is None or numbers[-1] > LEVELS_FROM):
+        # In a queue with levels or lanes, later deliveries do not show that the followed message has left in another
+        # way, such as by expiring (`left`). So there a new sample replaces it.
+        if found is not None and (self.followed is None or numbers[-1] > LEVELS_FROM or self._has_lanes):
             at, began = found
             self.followed = numbers[at], began
 
@@ -241,8 +251,12 @@ class Dispatch:
         if any(number in delivery.tags for delivery in fetched):
             self.histograms.publish_to_deliver.observe(self._now() - began)
             self.followed = None
-        elif fetched[-1].tags[-1] > number and number < LEVELS_FROM:
+        elif fetched[-1].tags[-1] > number and number < LEVELS_FROM and not self._has_lanes:
             self.followed = None
+
+    @property
+    def _has_lanes(self) -> bool:
+        return isinstance(self.backing, FairQueue)
 
     # -- limiters of channels -----------------------------------------------------------------------
 

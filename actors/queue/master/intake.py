@@ -170,7 +170,7 @@ class Intake(Arrivals):
         arrivals = self.take()
         if arrivals and self._numbered is not None:
             self._numbered.stamp(self._expiry.now())
-        if self._fair is not None:
+        if self._fair is not None and self._length_limit.limits_lanes:
             arrivals = list(self._by_lane(arrivals, self._fair))
         if self._expiry.has_one_expiry:
             arrivals = [part for arrival in arrivals for part in _by_expiration(arrival)]
@@ -237,7 +237,7 @@ class Intake(Arrivals):
 
     @staticmethod
     def _by_lane(arrivals: list[Arrival], fair: FairQueue) -> Iterator[Arrival]:
-        """The arrivals, cut so that the messages of each enter one lane: then they have one range of numbers."""
+        """The arrivals, cut so that the messages of each enter one lane, which may be full."""
         for arrival in arrivals:
             while (count := fair.same_lane(arrival.origins, arrival.contents)) < len(arrival.contents):
                 yield arrival.cut(count)

@@ -64,6 +64,11 @@ class LengthLimit:
         #: Whether a refused publish becomes a dead letter.
         self.dead_letters_refused = False
 
+    @property
+    def limits_lanes(self) -> bool:
+        """Whether each lane of a queue with fair lanes has a limit."""
+        return self._lane_limit is not None
+
     def apply(self, settings: QueueSettings) -> None:
         """Use these limits from now on. `drop_overflow` drops what they no longer allow."""
         self._max_length = settings.max_length

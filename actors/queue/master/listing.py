@@ -9,7 +9,7 @@ from ....amqp.properties import decode_properties
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.inspection import layers
 from ....store.queue.levels.fair_queue import FairQueue
-from ....store.queue.levels.levelled_queue import LEVEL_SHIFT
+from ....store.queue.levels.level_tags import LEVEL_SHIFT
 from ..consumers.consumers import Consumers
 from ..listing import replica_items
 from .dead_letterer import DeadLetterer

@@ -34,9 +34,10 @@ from ....routing.arguments.queue_settings import QueueSettings
 from ....routing.arguments.range_read_arguments import range_read_arguments
 from ....routing.phrases import queue_phrase
 from ....seams import seam
+from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.range_read import SupportsRangeRead
 from ...contracts.pace import to_pacer
-from ..batches import batches
+from ..batches import batches, settles_each
 from ..consumers.consumer import ChannelRecord, Consumer
 from ..consumers.consumers import Consumers
 from ..consumers.held_limit import HeldLimit, bounds_of, give_limits, sets_bounds
@@ -271,6 +272,8 @@ class Master(Role):
         4. let readers read what is new
         5. set the timer for the new head
 
+        Before step 2 a queue with fair lanes sorts some of the messages that are not in lanes yet.
+
         A queue with a disk that is held stores publishes, which its next start will find, and lets nothing leave. A
         queue in memory is lost when its node stops.
         """
@@ -286,6 +289,13 @@ class Master(Role):
             self.length_limit.drop_overflow()
             if self.length_limit.is_behind:
                 return
+        backing = self.backing
+        if isinstance(backing, FairQueue) and backing.is_behind:
+            backing.sort()
+            self.state.head_read.prepare()
+            dispatch.is_due = True
+            if backing.is_behind and not self.state.head_read.is_running:
+                self.effects.need_turn()
         if dispatch.is_due:
             dispatch.deliver()
         while delay.delayed or delay.is_timing:
@@ -488,7 +498,7 @@ class Master(Role):
         def most() -> int:
             return min(work.most, dead_letterer.batch) if become_dead_letters else work.most
 
-        for batch in batches(pieces, most, each=become_dead_letters):
+        for batch in batches(pieces, most, each=become_dead_letters or settles_each(self.backing)):
             yield from work.pause()
             work.left = 0
             self._settle(record, outcome, batch)

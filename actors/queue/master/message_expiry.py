@@ -69,7 +69,7 @@ class MessageExpiry:
 
     def apply(self, settings: QueueSettings) -> None:
         """Use the TTL of `settings` for messages that arrive from now on; others keep the expiry that they have."""
-        if settings.top_level is not None or self._has_settings and settings.message_ttl != self.ttl:
+        if not settings.is_one_line or self._has_settings and settings.message_ttl != self.ttl:
             self.is_uneven = True
         self.ttl = settings.message_ttl
         self.has_one_expiry = settings.has_one_expiry

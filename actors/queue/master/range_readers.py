@@ -93,7 +93,7 @@ class RangeReaders:
     ) -> None:
         self._row = row
         self._phrase = queue_phrase(row.vhost, row.name)
-        #: None if the queue has priorities or lanes: then each level numbers its messages by itself.
+        #: None if the queue has priorities or lanes, which deliver out of the order of numbers.
         self.backing: SupportsRangeRead | None = backing if isinstance(backing, SupportsRangeRead) else None
         #: The backing queue, for what every backing queue can do.
         self._queue = backing
@@ -116,8 +116,8 @@ class RangeReaders:
     def _not_by_number(self) -> AmqpError:
         return AmqpError(
             PRECONDITION_FAILED,
-            f"{self._phrase} cannot be read or acknowledged by number: it has priorities or fair lanes, and numbers "
-            "each priority or lane by itself",
+            f"{self._phrase} cannot be read or acknowledged by number: it has priorities or fair lanes, which deliver "
+            "out of the order of numbers",
         )
 
     # -- beginning ----------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from ....runtime.signal import Signal
 from ....runtime.turn_work import TurnWork
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.levels.fair_queue import FairQueue
-from ....store.queue.memory_queue import MemoryQueue
 from ...context.node_context import NodeContext
 from ...contracts.queue import QueueRecovery, VhostStorage, to_queue
 from ...disk.errors import BatchLost
@@ -271,7 +270,7 @@ class ReplicaProcess(Process):
         """Give the queue the fair lanes that its settings ask for, or take them away; `before` applied until now."""
         if self.membership.replication is not None:
             return
-        backing = relaid(self.backing, before, self.settings, self._make_level)
+        backing = relaid(self.backing, before, self.settings)
         self.is_losing_lanes = self.settings.fair_by is None and isinstance(backing, FairQueue)
         if backing is self.backing:
             return
@@ -282,9 +281,6 @@ class ReplicaProcess(Process):
             self.indexing.use_backing(backing)
         self._use(backing)
         self._begin_replication()
-
-    def _make_level(self, number: int) -> BackingQueue:
-        return MemoryQueue() if self.durability is None else self.durability.make_level(number)
 
     def _use(self, backing: BackingQueue) -> None:
         self._take_delayed()

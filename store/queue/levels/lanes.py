@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
-from ...messages.message import FetchedMessages, Origin, any_of, body_size, each_of
-from ..backing_queue import BackingQueue
-from .levelled_queue import outer_tags
+from ...messages.message import Origin, Origins, each_of
+from .lane_numbers import NEVER, LaneNumbers
 
 #: Computes, from the origin and the content of a message, the value that decides which lane the message enters. It must
 #: depend on nothing else, so that messages with the same value always enter the same lane.
@@ -17,20 +15,25 @@ ValueOf = Callable[[Origin, bytes], str]
 
 @dataclass(slots=True, eq=False)
 class FairLane:
-    """One lane: a level of the backing queue, and its state in the rotation of the lanes."""
+    """One lane. The queue forgets it when it has no message, ready or unacknowledged."""
 
-    number: int
-    level: BackingQueue
+    #: Distinguishes the lanes that there are at present; values without a lane of their own find one by it.
+    place: int
     #: The value for which the lane was opened. Further values that share the lane by their hash are not recorded,
     #: because nothing would bound their number.
-    value: str | None = None
+    value: str
+    #: The ready messages, by their keys (`lane_source`).
+    numbers: LaneNumbers = field(default_factory=LaneNumbers)
+    #: How many messages are unacknowledged.
+    unacked: int = 0
     #: Whether messages of other values may be in it.
     is_shared: bool = False
     #: How much it may deliver in this visit, in messages or bytes.
     credit: int = 0
     #: Whether the present visit has added to the credit already.
     is_visited: bool = False
-    is_in_round: bool = False
+    #: No later than the expiry of its head, and what `LaneExpiries` has for it; `NEVER` if that has nothing.
+    known_expiry: int = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +47,18 @@ class FairRules:
     lane_limit: int | None = None
 
 
-def cost(content: bytes) -> int:
-    return max(1, body_size(content))
+def same_value(value_of: ValueOf, origins: Origins, contents: Sequence[bytes]) -> int:
+    """How many of these messages, from the first on, have the value of the first one."""
+    values = map(value_of, each_of(origins, len(contents)), contents)
+    first = next(values)
+    count = 1
+    for value in values:
+        if value != first:
+            break
+        count += 1
+    return count
 
 
-def joined_deliveries(found: list[tuple[FairLane, FetchedMessages]]) -> list[FetchedMessages]:
-    """The deliveries, with the lane in their tags. Consecutive ones of one fate become one delivery: a round over many
-    lanes takes one message of each, and a delivery of one message costs the dispatch as much as one of many.
-    """
-    deliveries = []
-    for (_, redelivered), group in groupby(found, key=lambda each: (any_of(each[1].origins)[2:], each[1].redelivered)):
-        same = list(group)
-        if len(same) == 1:
-            lane, delivery = same[0]
-            deliveries.append(delivery._replace(tags=outer_tags(lane.number, delivery.tags)))
-            continue
-        tags: list[int] = []
-        contents: list[bytes] = []
-        origins: list[Origin] = []
-        for lane, delivery in same:
-            tags += outer_tags(lane.number, delivery.tags)
-            contents += delivery.contents
-            origins += each_of(delivery.origins, len(delivery.contents))
-        deliveries.append(FetchedMessages(origins, redelivered, tags, contents))
-    return deliveries
+def no_value(origin: Origin, content: bytes) -> str:
+    """The value by which the messages of a queue that has lost its lanes share a lane."""
+    return ""

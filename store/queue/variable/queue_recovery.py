@@ -19,6 +19,7 @@ from ...messages.arrivals import UNKNOWN
 from ...messages.lives import FIRST_LIFE, Lives, Numbering, lives_of
 from ...messages.message_ids import StoredSpan
 from ...messages.pending_runs import PendingRuns
+from .shelf import Shelf
 from .sub_queues import SubQueues
 
 
@@ -99,13 +100,13 @@ def found_empty(numbering: Numbering) -> RecoveredQueue:
     return RecoveredQueue(0, 0, stop, stop, False, False, gap, False, stop, lives=lives)
 
 
-def persistent(sub: SubQueues, pending: PendingRuns) -> tuple[int, int]:
+def persistent(sub: SubQueues, pending: PendingRuns, shelf: Shelf | None) -> tuple[int, int]:
     """How many ready and pending messages are persistent, and their body bytes. Visits every run in memory."""
-    delta = sub.delta
+    on_disk = [sub.delta] if shelf is None else [sub.delta, shelf.counts]
     kept = [(run.live, run.body_bytes) for run in chain(sub.runs_in_memory(), pending.runs) if run.origin.persistent]
     return (
-        sum(count for count, _ in kept) + delta.count - delta.transient,
-        sum(size for _, size in kept) + delta.body_bytes - delta.transient_bytes,
+        sum(count for count, _ in kept) + sum(delta.count - delta.transient for delta in on_disk),
+        sum(size for _, size in kept) + sum(delta.body_bytes - delta.transient_bytes for delta in on_disk),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...index.segment_jobs import SegmentReadJob
 from ...messages.pending_runs import PendingRuns
@@ -24,6 +25,15 @@ from .sub_queues import SubQueues
 READ_BYTES = 4 << 20
 
 
+class ReadsAhead(Protocol):
+    """Gives out jobs, and takes what they have read."""
+
+    def prepared(
+        self, job: ReadAheadJob, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]
+    ) -> None:
+        """Take what a job has read. `persistent` and `transient` are the bodies of `job.missing`, in that order."""
+
+
 @dataclass
 class ReadAheadJob:
     """What must be read so that the head of a queue is in memory. `missing` are ids of bodies in the message stores.
@@ -31,7 +41,7 @@ class ReadAheadJob:
     The owner runs the job, reads the bodies, and hands both to `reader.prepared`.
     """
 
-    reader: ReadAhead
+    reader: ReadsAhead
     read: SegmentReadJob | None
     missing: BodyIds
 
@@ -87,7 +97,6 @@ class ReadAhead:
     def prepared(
         self, job: ReadAheadJob, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]
     ) -> None:
-        """Take what a job has read. `persistent` and `transient` are the bodies of `job.missing`, in that order."""
         if job.missing.persistent or job.missing.transient:
             self._place.loaded(job.missing, persistent, transient)
             if None in persistent or None in transient:

@@ -120,9 +120,9 @@ class SubQueues:
             run.body_bytes for queue in (self.q4, self.q3, self.q2) for run in queue.runs if not run.kind & ABSENT
         )
 
-    def runs_in_delta(self) -> Iterator[Run]:
-        """All runs of delta, in order. Each is read and not kept. Waits for the disk."""
-        start, end = self.delta.start, self.delta.end
+    def runs_on_disk(self, delta: Delta) -> Iterator[Run]:
+        """All runs of delta, or of a shelf, in order. Each is read and not kept. Waits for the disk."""
+        start, end = delta.start, delta.end
         while start < end:
             stop = min(self._index.reach(start), start + DELTA_READ, end)
             yield from self._live(start, stop)

@@ -13,7 +13,7 @@ Except for a change to lazy mode, messages leave memory only in `set_ram_duratio
 
 This module adds and removes messages. Its parts do the rest: `queue_recovery` finds the messages at a start,
 `segment_writer` writes segments, `read_ahead` reads them before they are needed, `paging` decides what stays in
-memory, and `peek` reads without taking.
+memory, `peek` reads without taking, and `shelf` has what fair lanes keep on the disk.
 
 Who waits for the disk
 ----------------------
@@ -61,14 +61,15 @@ from ...messages.run import IN_STORE, INDEXED, TO_STORE, Run, free_last
 from ...messages.spans import spans
 from ..backing_queue import UNLIMITED, Dispose, Totals
 from ..range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, RunBatch, SupportsRangeRead, count_to
-from ..rates import Rates
+from ..rates import INFINITE, Rates
 from .disk_queue import DiskQueue
-from .paging import IO_BATCH_SIZE, Paging
+from .paging import IO_BATCH_SIZE, PAGING_QUOTA, Paging
 from .peek import Peek
 from .placement import EMBED_BELOW, Bodies, Placement
 from .queue_recovery import RecoveredQueue, VariableQueueRecovery, found_empty, persistent, recovery_terms
 from .read_ahead import ReadAhead, ReadAheadJob
 from .segment_writer import SegmentWriter
+from .shelf import ShelvingLevel
 from .sub_queues import Delta, SubQueues
 from .unconfirmed import Unconfirmed
 
@@ -81,7 +82,7 @@ RECOVERED_UNFLUSHED_BYTES = 64 << 10
 DIRECT_BYTES = 32 << 10
 
 
-class VariableQueue(DiskQueue, SupportsRangeRead):
+class VariableQueue(DiskQueue, SupportsRangeRead, ShelvingLevel):
     """See the module.
 
     queue           the number under which the journal has this queue
@@ -104,6 +105,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         "_rates",
         "_read_ahead",
         "_recovery",
+        "_redelivered_below",
         "_reserve",
         "_watermark",
         "arrived",
@@ -114,6 +116,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         "may_expire",
         "paging",
         "returns",
+        "shelf",
         "sub_queues",
         "unconfirmed",
     )
@@ -151,6 +154,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._keeps_numbers = keeps_numbers
         self.is_journaled_only = False
         self._watermark = 0  # messages with lower numbers were at the head before (D-5)
+        self._redelivered_below = 0  # messages with lower numbers were delivered before the start
+        self.shelf = None
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
         self._journal_position = 0
@@ -183,6 +188,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.may_expire = found.may_expire
         self._place.has_shared = found.has_shared
         self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap
+        self._redelivered_below = found.watermark
         self._begin_life(found.lives)
         self.arrived = found.arrived
         if found.is_scanned and self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES:
@@ -231,7 +237,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.segment_writer.flush(True)
 
     def terminate(self) -> dict[str, Any]:
-        count, body_bytes = persistent(self.sub_queues, self._pending)
+        count, body_bytes = persistent(self.sub_queues, self._pending, self.shelf)
         self._forget_returns()
         return recovery_terms(
             self._index,
@@ -256,7 +262,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     def delete_and_terminate(self) -> Dispose:
         """As in `BackingQueue`. The owner then also runs the releases of `segment_writer`, and its `delete_files`."""
-        self.segment_writer.release(self.sub_queues.delta, self._pending)
+        for on_disk in (self.sub_queues.delta, *([] if self.shelf is None else [self.shelf.counts])):
+            self.segment_writer.release(on_disk, self._pending)
         self._place.forget_between(0, self._next)
         self.segment_writer.forget()
         detached = [*self.sub_queues.detach(), self._pending.detach()]
@@ -646,7 +653,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             del self.returns[number]
 
     def numbers(self) -> range:
-        return range(self._peek.lowest(self._next), self._next)
+        lowest = self._peek.lowest(self._next)
+        if self.shelf is not None and self.shelf.counts.count:
+            lowest = min(lowest, self.shelf.counts.start)
+        return range(lowest, self._next)
 
     def kept_numbers(self) -> range:
         numbers = self.numbers()
@@ -692,10 +702,14 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     @property
     def is_paging_due(self) -> bool:
-        return self.paging.is_due
+        return self.paging.is_due or self.shelf is not None and self.shelf.is_due
 
     def page(self) -> None:
-        if self.paging.page():
+        has_paged = self.paging.page()
+        shelf, target = self.shelf, self.paging.target
+        if shelf is not None and target != INFINITE:
+            has_paged = shelf.page(int(target), PAGING_QUOTA) or has_paged
+        if has_paged:
             self.segment_writer.needs_flush = True
 
     # -- the disk side
@@ -715,7 +729,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     @property
     def is_active(self) -> bool:
-        return bool(self.unconfirmed.is_waiting or self._moved or self.segment_writer.has_work or self.paging.is_due)
+        return bool(self.unconfirmed.is_waiting or self._moved or self.segment_writer.has_work or self.is_paging_due)
 
     def take_lost(self) -> int:
         lost = self.sub_queues.lost
@@ -725,9 +739,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     def references(self) -> Iterator[tuple[bool, bytes]]:
         sub = self.sub_queues
+        on_shelf = sub.runs_on_disk(Delta() if self.shelf is None else self.shelf.counts)
         return (
             (run.origin.persistent, message_id)
-            for run in chain(sub.runs_in_memory(), sub.runs_in_delta(), self._pending.runs)
+            for run in chain(sub.runs_in_memory(), sub.runs_on_disk(sub.delta), on_shelf, self._pending.runs)
             if run.kind & IN_STORE
             for message_id in self._place.ids(run)
         )

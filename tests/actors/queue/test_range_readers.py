@@ -345,7 +345,7 @@ def test_unsupported_reads_are_refused(stage, channel):
         answer = read(stage, priorities, channel, **arguments)
         assert answer == (
             "PRECONDITION_FAILED - queue 'p' in vhost '/' cannot be read or acknowledged by number: "
-            "it has priorities or fair lanes, and numbers each priority or lane by itself"
+            "it has priorities or fair lanes, which deliver out of the order of numbers"
         )
     answer = read(stage, plain, channel, exclusive=True, read_from=0)
     assert answer == (

@@ -19,7 +19,7 @@ from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin, any_of, body_size, each_of
 from warren.store.queue.backing_queue import BackingQueue
-from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
+from warren.store.queue.levels.level_tags import LEVEL_SHIFT
 from warren.store.queue.levels.priority_queue import PriorityQueue
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.rates import INFINITE

@@ -13,7 +13,7 @@ from warren.store.messages.message import Origin, each_of
 from warren.store.queue.inspection import check
 from warren.store.queue.levels.fair_queue import FairQueue
 from warren.store.queue.levels.lanes import FairRules
-from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT
+from warren.store.queue.levels.level_tags import LEVEL_SHIFT
 from warren.store.queue.memory_queue import MemoryQueue
 
 from .test_backing_queues import content
@@ -24,7 +24,7 @@ def by_key(origin, body):
 
 
 def fair_queue(most=256, **rules):
-    queue = FairQueue(by_key, most, lambda lane: MemoryQueue())
+    queue = FairQueue(by_key, most, {0: MemoryQueue()})
     queue.rules = FairRules(**rules)
     return queue
 
@@ -148,13 +148,21 @@ def test_a_value_keeps_its_order_when_lanes_are_too_few():
     assert all(bodies == sorted(bodies) for bodies in got.values())
 
 
-def test_lanes_without_a_message_are_used_again():
-    """Ten thousand values that come one after the other need one lane."""
+def test_lanes_without_a_message_cost_nothing():
+    """Ten thousand values that come one after the other leave nothing in memory (QP-69)."""
+
+    def churn(first, count):
+        for number in range(first, first + count):
+            publish(queue, str(number))
+            assert fetched(queue) == [(str(number), number)]
+
     queue = fair_queue()
-    for number in range(10_000):
-        publish(queue, str(number))
-        assert fetched(queue) == [(str(number), number)]
-    assert len(list(queue.levels)) == 1
+    churn(0, 1000)
+    gc.collect()
+    before = sys.getallocatedblocks()
+    churn(1000, 10_000)
+    gc.collect()
+    assert sys.getallocatedblocks() < before + 500
 
 
 def test_a_lane_with_unacknowledged_messages_is_not_given_to_another_value():
@@ -201,23 +209,55 @@ def test_a_run_is_cut_where_the_value_changes():
     assert queue.same_lane(column[0], [b""] * 5) == 5
 
 
-def test_after_a_restart_lanes_have_the_value_of_their_head():
-    """After a restart each lane has the value of its head, so that messages of a value go on behind those already in
-    its lane.
+def test_levels_that_an_earlier_version_has_left_are_served_first():
+    """An earlier version had a level for each lane. Their messages are sorted by value as well, and each comes before
+    later messages of its value; tags have the level.
     """
-    levels = {3: MemoryQueue(), 5: MemoryQueue()}
-    for level, value in ((3, "a"), (5, "b")):
-        levels[level].publish(Origin("", (value,)), [content(8, 1)], 8, None, False)
-    queue = FairQueue(by_key, 256, lambda lane: MemoryQueue(), levels)
-    queue.name_lanes()
+    levels = {0: MemoryQueue(), 3: MemoryQueue(), 5: MemoryQueue()}
+    for level, values in ((3, "aa"), (5, "bc"), (0, "a")):
+        for value in values:
+            levels[level].publish(Origin("", (value,)), [content(8, 1)], 8, None, False)
+    queue = FairQueue(by_key, 256, levels)
     publish(queue, *"bca")
-    assert sorted((value, tag >> LEVEL_SHIFT) for value, tag in fetched(queue)) == [
+    assert len(queue) == 8
+    while queue.is_behind:
+        queue.sort()
+    found = fetched(queue, ack_required=True)
+    assert [value for value, _ in found] == list("abcabcaa")
+    assert [(value, tag >> LEVEL_SHIFT) for value, tag in found if value != "b"] == [
         ("a", 3),
+        ("c", 5),
         ("a", 3),
-        ("b", 5),
-        ("b", 5),
         ("c", 0),
+        ("a", 0),
+        ("a", 0),
     ]
+    tags = [tag for _, tag in found]
+    assert queue.requeue(tags[:4]) == 4
+    assert fetched(queue, ack_required=True) == [found[1], found[2], found[0], found[3]]
+    check(queue)
+    assert queue.ack(range(min(tags), max(tags) + 1)) == 8
+    assert not queue.totals().depth
+
+
+def test_a_queue_that_loses_its_lanes_goes_on_when_old_levels_are_empty():
+    levels = {0: MemoryQueue(), 3: MemoryQueue()}
+    levels[3].publish(Origin("", ("a",)), [content(8, 1)], 8, None, False)
+    queue = FairQueue(None, 256, levels)
+    publish(queue, "b")
+    [(value, tag)] = fetched(queue, 1, ack_required=True)
+    assert value == "a"
+    assert not queue.is_over, "an unacknowledged message may come back"
+    assert queue.available(9) == 1
+    [(value, later)] = fetched(queue, 9, ack_required=True)
+    assert value == "b", "level 0 delivers meanwhile"
+    assert queue.requeue([later]) == 1
+    assert values(queue) == "b"
+    publish(queue, "c")
+    queue.ack([tag])
+    assert queue.is_over
+    assert queue.without_lanes() is levels[0]
+    assert len(levels[0]) == 1
 
 
 class Divided:
@@ -226,7 +266,7 @@ class Divided:
     sources = (None, by_key, lambda origin, body: origin.routing_keys[0].upper(), lambda origin, body: "one")
 
     def __init__(self):
-        self.queue = fair_queue()
+        self.queue = MemoryQueue()
         self.count = 0
         self.there: list[int] = []
         self.held: dict[int, int] = {}
@@ -237,7 +277,10 @@ class Divided:
         self.count += 1
 
     def divide(self, source, most):
-        self.queue.divide_by(self.sources[source], most)
+        if isinstance(self.queue, FairQueue):
+            self.queue.divide_by(self.sources[source], most)
+        elif source:
+            self.queue = FairQueue(self.sources[source], most, {0: self.queue})
 
     def fetch(self, count):
         for delivery in self.queue.fetch(count, True):
@@ -256,6 +299,14 @@ class Divided:
             assert self.queue.ack([tag]) == 1
         else:
             assert self.queue.requeue([tag]) == 1
+
+    def end_turn(self):
+        """As the process of the queue does: sort more messages, and do without lanes as soon as possible."""
+        if isinstance(self.queue, FairQueue):
+            self.queue.sort()
+            check(self.queue)
+            if self.queue.is_over:
+                self.queue = self.queue.without_lanes()
 
 
 @settings(max_examples=100)
@@ -276,44 +327,16 @@ def test_changes_of_the_lanes_lose_no_message(data):
         else:
             divided.settle(data.draw(st.integers(0, 9)), data.draw(st.booleans()))
         assert len(divided.queue) + len(divided.held) == len(divided.there)
+        divided.end_turn()
     divided.divide(0, 4)
-    divided.fetch(1000)
+    for _ in range(3):
+        divided.end_turn()
+        divided.fetch(1000)
     assert sorted(divided.held.values()) == divided.there
     divided.queue.ack(sorted(divided.held))
-    assert divided.queue.is_over
-    assert not divided.queue.lane_0().totals().depth
-
-
-class Paged(MemoryQueue):
-    """A level with `in_memory` messages in memory."""
-
-    in_memory = 1000
-
-    def available(self, limit):
-        return min(limit, self.in_memory, len(self))
-
-    def fetch(self, count, ack_required):
-        deliveries = super().fetch(self.available(count), ack_required)
-        self.in_memory -= sum(len(delivery.contents) for delivery in deliveries)
-        return deliveries
-
-
-@pytest.mark.parametrize(
-    ("in_memory", "expected"),
-    [((9, 9, 9), 9), ((0, 9, 9), 0), ((9, 9, 0), 2), ((9, 0, 9), 1), ((1, 9, 9), 1), ((2, 9, 9), 2), ((9, 1, 0), 1)],
-)
-def test_as_many_messages_are_available_as_come_before_one_on_the_disk(in_memory, expected):
-    """What `available` counts can be fetched at once: it ends before the first message in the order of delivery that is
-    only on the disk. There are three lanes of three messages, with `in_memory` of each in memory.
-    """
-    queue = FairQueue(by_key, 8, lambda lane: Paged())
-    queue.rules = FairRules(batch=2)
-    publish(queue, *"abcabcabc")
-    for level, count in zip(queue.levels, in_memory, strict=True):
-        level.in_memory = count
-    assert queue.available(100) == expected
-    assert queue.available(1) == min(1, expected)
-    assert len(fetched(queue, queue.available(100))) == expected
+    divided.end_turn()
+    assert isinstance(divided.queue, MemoryQueue)
+    assert not divided.queue.totals().depth
 
 
 class Operated:
@@ -338,14 +361,16 @@ class Operated:
 
     def look(self):
         check(self.queue)
-        levels = list(self.queue.levels)
-        assert self.queue.available(5) == min(5, sum(map(len, levels)))
-        lengths = sorted(map(len, levels), reverse=True)
-        longest = self.queue.tally.longest()
-        assert (0 if longest is None else len(longest[0].level)) == max(lengths, default=0)
+        assert self.queue.available(5) == min(5, len(self.queue))
+        lanes = list(self.queue._table.round)
+        lengths = sorted((lane.numbers.count for lane in lanes), reverse=True)
+        assert [length for _, length, _ in self.queue.longest(10)] == lengths
+        longest = self.queue._table.longest()
+        assert (0 if longest is None else longest[0].numbers.count) == max(lengths, default=0)
         assert longest is None or longest[1] == (lengths[1:2] or [0])[0]
-        expiries = [expiry for level in levels if (expiry := level.head_expiry()) is not None]
+        expiries = [expiry for lane in lanes if (expiry := lane.numbers.first_expiry)]
         assert self.queue.head_expiry() == min(expiries, default=None)
+        assert self.queue._table._by_place.keys() <= set(range(5))
 
 
 @settings(max_examples=150)
@@ -387,56 +412,64 @@ def test_the_queue_has_what_its_lanes_have(data):
     check(queue)
 
 
-class Counting(MemoryQueue):
-    """Counts the questions that it is asked."""
+def steps(work):
+    """How many lines of the broker's code run during `work`."""
+    count = 0
 
-    questions = 0
+    def trace(frame, event, argument):
+        nonlocal count
+        count += event == "line"
+        return trace
 
-    def asked(name):
-        def ask(self, *arguments):
-            Counting.questions += 1
-            return getattr(MemoryQueue, name)(self, *arguments)
-
-        return ask
-
-    __len__, totals, available = map(asked, ("__len__", "totals", "available"))
-    prepare, head_expiry, drain_confirmed = map(asked, ("prepare", "head_expiry", "drain_confirmed"))
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return count
 
 
-def questions(lanes):
-    """How many questions the lanes are asked for a message that is published, delivered and acknowledged."""
-    queue = FairQueue(by_key, 256, lambda lane: Counting())
-    publish(queue, *(f"shop {number}" for number in range(lanes)))
-    for _ in range(2):
-        Counting.questions = 0
-        queue.publish(Origin("", ("shop 1",)), [content(8)], 8, None, True)
-        assert len(queue) == lanes + 1 and queue.totals().ready_bytes
-        assert queue.available(1) == 1 and queue.head_expiry() is None and queue.overflow() == 0
-        queue.prepare()
-        [(_, tag)] = fetched(queue, 1, ack_required=True)
-        assert queue.ack([tag]) == 1 and queue.totals().depth == lanes
-        assert len(queue.drain_confirmed()) == 1
-    return Counting.questions
+def with_lanes(lanes, **rules):
+    queue = fair_queue(65_536, **rules)
+    origins = [Origin("", (f"shop {number}",)) for number in range(lanes)]
+    queue.publish(origins, [content(8)] * lanes, 8 * lanes, None, False)
+    return queue
+
+
+def one_message(queue):
+    """Publish a message, look at the queue as its process does in each turn, and deliver and acknowledge one."""
+    queue.publish(Origin("", ("shop 1",)), [content(8)], 8, 1 << 50, True)
+    assert len(queue) and queue.totals().ready_bytes
+    assert queue.available(1) == 1 and queue.overflow() == 0
+    queue.head_expiry()
+    queue.prepare()
+    [(_, tag)] = fetched(queue, 1, ack_required=True)
+    assert queue.ack([tag]) == 1
+    assert len(queue.drain_confirmed()) == 1
+    assert len(queue.longest(100)) == 100
 
 
 def test_a_message_costs_the_same_with_many_lanes():
-    assert questions(256) == questions(64) < 100
+    """It costs as many steps with 20,000 lanes as with 200, or a bisection more (QP-67)."""
+    few, many = (with_lanes(lanes) for lanes in (200, 20_000))
+    for queue in (few, many):
+        one_message(queue)
+    assert steps(lambda: one_message(many)) < 1.2 * steps(lambda: one_message(few))
 
 
 def test_a_length_limit_costs_the_same_with_many_lanes():
     """Each message that comes to a full queue has one dropped from the longest lane."""
 
-    def questions(lanes):
-        queue = FairQueue(by_key, 256, lambda lane: Counting())
-        publish(queue, *(f"shop {number}" for number in range(lanes)), *["shop 1"] * 30)
-        assert queue.drop(1) == 1
-        Counting.questions = 0
+    def drop(queue):
         for _ in range(20):
             publish(queue, "shop 2")
             assert queue.droppable() and queue.drop(1) == 1
-        return Counting.questions
 
-    assert questions(256) == questions(64) < 600
+    few, many = (with_lanes(lanes) for lanes in (200, 20_000))
+    for queue in (few, many):
+        publish(queue, *["shop 1"] * 30)
+        drop(queue)
+    assert steps(lambda: drop(many)) < 1.2 * steps(lambda: drop(few))
 
 
 def test_a_queue_that_was_full_once_keeps_nothing_for_each_message_since():
@@ -460,4 +493,4 @@ def test_a_queue_that_was_full_once_keeps_nothing_for_each_message_since():
     churn(2000)
     gc.collect()
     assert sys.getallocatedblocks() < before + 500
-    assert queue.tally.longest() is not None
+    assert queue.droppable()

@@ -19,7 +19,7 @@ from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import any_of
 from warren.store.queue.backing_queue import BackingQueue
-from warren.store.queue.levels.levelled_queue import LEVEL_SHIFT, NUMBER_MASK
+from warren.store.queue.levels.level_tags import LEVEL_SHIFT, NUMBER_MASK
 from warren.store.queue.levels.priority_queue import PriorityQueue
 from warren.store.queue.rates import INFINITE
 

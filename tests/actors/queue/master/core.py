@@ -42,8 +42,8 @@ class Core:
         self.routing.put_queue(row)
         self.settings = queue_settings(table)
         if backing is None:
-            has_levels = self.settings.top_level is not None
-            backing = levelled_queue(self.settings, lambda _: MemoryQueue()) if has_levels else MemoryQueue()
+            is_one_line = self.settings.is_one_line
+            backing = MemoryQueue() if is_one_line else levelled_queue(self.settings, lambda _: MemoryQueue())
             apply_level_settings(backing, self.settings)
         self.backing = backing
         self.effects = Effects()

@@ -6,7 +6,6 @@ import pytest
 
 from warren import Broker
 from warren.amqp import methods as m
-from warren.store.queue.variable.variable_queue import VariableQueue
 
 from ...wire import Client, table
 
@@ -138,26 +137,51 @@ def test_lanes_are_listed(inside, channel, name):
     assert [(lane["lane"], lane["length"]) for lane in lanes] == [("b", 2), ("a", 1)]
 
 
-def test_a_turn_looks_at_the_lanes_that_have_changed(channel, name, monkeypatch):
-    """A turn checks only lanes that have changed: with 100 lanes and 100 turns, checking all would be 10,000 checks. A
-    listing or a report may check all.
+def test_thousands_of_lanes_take_turns(channel, name):
+    """5,000 shops with two messages each, of which one floods the queue first: each shop has its turn in each round
+    (QP-66, QP-68). Messages come back to the head of their lane, and the others go on.
     """
-    queue = channel.queue(name, BY_SHOP, durable=True)
+    queue = channel.queue(name, {**BY_SHOP, "x-fair-lanes-max": 65536}, durable=True)
     channel.confirm()
-    for lane in range(100):
-        channel.publish(b"body", queue, headers={"shop": f"shop {lane}"}, delivery_mode=2)
-    channel.confirms(1, 100)
-    looks = []
-    for what in ("take_lost", "durable"):
-        look = getattr(VariableQueue, what)
-        monkeypatch.setattr(
-            VariableQueue, what, lambda self, *arguments, look=look: looks.append(self) or look(self, *arguments)
-        )
-    for number in range(100):
-        channel.publish(b"body", queue, headers={"shop": "shop 1"}, delivery_mode=2)
-        channel.confirms(101 + number, 101 + number)
-        channel.ack(channel.get(queue).tag)
-    assert len(looks) < 4_000
+    lanes = 5000
+    order = [0] * 1000 + [*range(1, lanes)] * 2
+    for number, shop in enumerate(order):
+        channel.publish(f"{shop} {number}", queue, headers={"shop": f"shop {shop}"}, delivery_mode=2)
+    channel.confirms(1, len(order))
+    channel.qos(lanes)
+    channel.consume(queue)
+    first = channel.bodies(lanes)
+    assert sorted(int(body.split()[0]) for body in first) == [*range(lanes)]
+    channel.nack(0, multiple=True)
+    again = channel.bodies(lanes)
+    assert sorted(again) == sorted(first)
+    channel.ack(0, multiple=True)
+    second = channel.bodies(lanes)
+    assert sorted(int(body.split()[0]) for body in second) == [*range(lanes)]
+    assert not {*first} & {*second}
+    channel.ack(0, multiple=True)
+    rest = channel.bodies(998)
+    assert [int(body.split()[1]) for body in rest] == [*range(2, 1000)]
+    channel.ack(0, multiple=True)
+    channel.expect_ready(queue, 0)
+
+
+def test_a_queue_has_1024_lanes_by_default(inside, channel, name):
+    """QP-66."""
+    queue = channel.queue(name, BY_SHOP)
+    assert inside.call(lambda: inside.queue(queue).settings.fair_lanes) == 1024
+
+
+def test_more_values_than_lanes_share_them(channel, name):
+    """With fewer lanes than values each value keeps its order, and no value waits for all others (QP-69)."""
+    queue = channel.queue(name, {**BY_SHOP, "x-fair-lanes-max": 3})
+    publish(channel, queue, "aaaaaaaa" + "bcdefgh" * 2)
+    channel.expect_ready(queue, 22)
+    found = channel.get_all(queue)
+    for shop in b"abcdefgh":
+        numbers = [int(body[1:]) for body in found if body[0] == shop]
+        assert numbers == sorted(numbers) and len(numbers) == (8 if shop == ord("a") else 2)
+    assert {chr(body[0]) for body in found[:3]} >= {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +197,8 @@ def test_a_turn_looks_at_the_lanes_that_have_changed(channel, name, monkeypatch)
             "x-fair-by",
             "\"a queue has either priorities or fair lanes; leave out 'x-max-priority' or 'x-fair-by'\"",
         ),
-        ({**BY_SHOP, "x-fair-lanes-max": 257}, "x-fair-lanes-max", '"expected a number from 1 to 256, got 257"'),
+        ({**BY_SHOP, "x-fair-lanes-max": 0}, "x-fair-lanes-max", '"expected a number from 1 to 65536, got 0"'),
+        ({**BY_SHOP, "x-fair-lanes-max": 65537}, "x-fair-lanes-max", '"expected a number from 1 to 65536, got 65537"'),
         ({**BY_SHOP, "x-fair-batch": 0}, "x-fair-batch", '"expected a number from 1 on, got 0"'),
         ({**BY_SHOP, "x-fair-weight": {"a": 0}}, "x-fair-weight", "\"the weight of 'a' must be an integer from 1 on\""),
         ({**BY_SHOP, "x-fair-cost": "weight"}, "x-fair-cost", "\"expected 'message' or 'bytes', got 'weight'\""),

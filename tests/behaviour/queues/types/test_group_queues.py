@@ -81,9 +81,7 @@ def test_a_fair_group_lets_its_members_take_turns(channel, name, members):
 
 
 def test_hundreds_of_members_take_turns(channel, name):
-    """A group queue over hundreds of queues, one for each tenant, gives each its turns; unlike lanes, their number is
-    not limited to 256 (QP-68).
-    """
+    """A group queue over hundreds of queues, one for each tenant, gives each its turns (QP-68)."""
     shops = [channel.queue(f"{name}-{number:03}") for number in range(300)]
     for _ in range(2000):
         channel.publish("f", shops[0])
