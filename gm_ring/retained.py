@@ -41,11 +41,13 @@ class RetainedInstructions:
         found.reverse()
         return found
 
-    def cut(self, position: int) -> None:
-        """Forget everything up to `position`."""
+    def cut(self, position: int, kept_bytes: int = 0) -> None:
+        """Forget everything up to `position`, but for the last instructions, of `kept_bytes` together."""
         instructions = self._instructions
         if isinstance(instructions, tuple):
             return
         for _ in range(min(position - self.base, len(instructions))):
+            if self.size <= kept_bytes:
+                break
             self.size -= len(instructions.popleft()[1])
             self.base += 1

@@ -22,54 +22,28 @@ frame counts only on the present attachment, so that no frame of an earlier neig
 earlier speaker is taken for a new one.
 
 **Learners** follow the last member of the ring. They send their positions to it, and to the speakers, which wait for
-them if the view counts them. A learner is admitted behind the member that it has followed. A learner that would have to
-follow another member leaves, and its replica begins anew.
+them if the view counts them. A learner is admitted behind the member that it has followed. When another learner was
+admitted, the rest follow that one from then on. It may have received less than they, so speakers get no positions from
+a learner that may be ahead of the member before it: it is not admitted yet. A learner whose neighbour has left the ring
+leaves, and its replica begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
 
 from ..seams import seam
 from .frames import Attach, Fenced, Frame, Instruction, Numbers, Position, Pubs, Seed, StreamProgress
 from .receiver import Receiver, SentStream
 from .stream_state import StreamState
+from .turn import Completed, StreamDelivery, Turn
 from .view import Member, Stream, View
+
+#: Bytes that a learner keeps beyond what members need, because others that copy the queue may follow it next.
+KEPT_FOR_LEARNERS = 256 << 10
 
 #: How many frames of senders that are not in the view are kept until a view may have them.
 STRANGERS_MOST = 64
-
-
-class StreamDelivery(NamedTuple):
-    """Instructions for the owner, with the positions from `first` on.
-
-    A learner's first delivery has no instructions: `first` is where the stream begins for it.
-    """
-
-    stream: Stream
-    first: int
-    instructions: list[Instruction]
-
-
-class Completed(NamedTuple):
-    """For the owner of a speaker: the positions up to which all others that count have the stream.
-
-    `serial` is that of the view for which this holds. In a new view the numbers begin again at 0.
-    """
-
-    stream: Stream
-    received: int
-    stored: int
-    serial: int
-
-
-class Turn(NamedTuple):
-    """What the owner has to do after some calls, in the order of these fields."""
-
-    frames: list[tuple[Member, Frame]]
-    deliveries: list[StreamDelivery]
-    completed: list[Completed]
 
 
 class RingMember:
@@ -96,6 +70,8 @@ class RingMember:
         #: member has a view of this epoch too.
         self._fenced = 0
         self._frames: list[tuple[Member, Frame]] = []
+        #: The other learners, while this member is one. Once it is in the ring: those of them that have not attached.
+        self._fellows = self._others(view.learners)
         if self._is_member:
             self._begin_streams()
         self._attach()
@@ -191,10 +167,16 @@ class RingMember:
             if self._may_be_ahead(old, stream, state):
                 # The member that continues the stream would give the same positions to other instructions.
                 self.is_out_of_sync = True
+            if view.epoch != old.epoch:
+                state.counted = {}  # learners send their positions again, unless they may be ahead of the last member
             state.counted = {name: numbers for name, numbers in state.counted.items() if name in view.learners}
         if not self._is_member and view.left_of(self.me) != self._left and self._streams:
-            # The new neighbour may have received less than this learner, and the stream may continue differently there.
-            self.is_out_of_sync = True
+            if self._left not in view.members or _has_new_speaker(old, view):
+                # The new neighbour may have received less than this learner, and the stream may continue differently.
+                self.is_out_of_sync = True
+            for state in self._streams.values():
+                state.ahead = state.retained.last
+        self._fellows = self._others(view.learners if not self._is_member else self._fellows & {*view.learners})
         right = view.right_of(self.me)
         for name in [name for name in self._receivers if name != right and not self._is_follower(name)]:
             del self._receivers[name]
@@ -206,6 +188,11 @@ class RingMember:
         held, self._held = self._held, []
         for sender, frame in held:
             self.receive(sender, frame)
+
+    def _others(self, learners: Collection[Member]) -> frozenset[Member]:
+        """These learners without this one; none if they follow another member."""
+        is_followed = not self._is_member or self.view.members[-1] == self.me
+        return frozenset(learners) - {self.me} if is_followed else frozenset()
 
     def _begin_streams(self) -> None:
         """Begin the streams of the view that this member does not have yet."""
@@ -223,7 +210,9 @@ class RingMember:
             return False
         if old.speakers.get(stream) == self.me:
             return state.reported[0] < state.retained.last
-        return state.done < state.retained.last and not self._before(old, stream) >= self._before(self.view, stream)
+        if state.done >= state.retained.last or not (self._is_member or _has_new_speaker(old, self.view)):
+            return False
+        return state.is_ahead or not self._before(old, stream) >= self._before(self.view, stream)
 
     def _before(self, view: View, stream: Stream) -> set[Member]:
         """The members of the ring from the speaker of the stream up to this one; all of them if this one is a
@@ -321,6 +310,7 @@ class RingMember:
         if known is not None and known.attachment >= frame.attachment:
             return
         self._strangers.pop((sender, None), None)
+        self._fellows -= {sender}
         receiver = self._receivers[sender] = Receiver(frame.attachment)
         if not frame.positions:
             self._seed(sender, receiver)
@@ -368,7 +358,7 @@ class RingMember:
             if sent is not None:
                 sent.acked = max(sent.acked, frame.received)
         state = self._streams.get(frame.stream)
-        if state is not None and self.speaks(frame.stream):
+        if state is not None and self.speaks(frame.stream) and frame.epoch == self.view.epoch:
             state.counted[sender] = (frame.received, frame.stored)
 
     # -- effects, for the owner
@@ -455,10 +445,11 @@ class RingMember:
 
     def _send_progress(self) -> None:
         for stream, state in self._streams.items():
-            numbers = (state.retained.last, state.safe, self._attachment)
-            if numbers != state.reported:
-                state.reported = numbers
-                for name in _distinct((self._left, self.view.speakers.get(stream))):
+            speaker = None if state.is_ahead else self.view.speakers.get(stream)
+            numbers = (state.retained.last, state.safe, self._attachment, self.view.epoch, speaker)
+            if numbers != state.progress:
+                state.progress = numbers
+                for name in _distinct((self._left, speaker)):
                     self._send(name, StreamProgress(self._attachment, self.view.epoch, stream, *numbers[:2]))
 
     @seam("replica: what a member keeps")
@@ -470,7 +461,7 @@ class RingMember:
                 for name, receiver in self._receivers.items()
                 if name in self.view.learners
             ]
-            state.retained.cut(min([state.done, *needed]))
+            state.retained.cut(min([state.done, *needed]), KEPT_FOR_LEARNERS if self._fellows else 0)
 
     def _send(self, to: Member, frame: Frame) -> None:
         self._frames.append((to, frame))
@@ -487,6 +478,11 @@ def _begins_anew(old: View, view: View) -> bool:
         or not set(view.members) <= set(old.members)
         or any([old.speakers.get(stream) != speaker for stream, speaker in view.speakers.items()])
     )
+
+
+def _has_new_speaker(old: View, view: View) -> bool:
+    """Whether a stream has another speaker, or has ended."""
+    return any([view.speakers.get(stream) != speaker for stream, speaker in old.speakers.items()])
 
 
 def _distinct(members: Iterable[Member | None]) -> list[Member]:

@@ -13,7 +13,10 @@ class StreamState:
     The member retains the instructions behind the position `base`, and delivers those behind `start` to its owner.
     """
 
-    __slots__ = ("counted", "delivered", "done", "fresh", "has_begun", "home", "reported", "retained", "safe", "told")
+    __slots__ = (
+        *("ahead", "counted", "delivered", "done", "fresh", "has_begun", "home", "progress", "reported", "retained"),
+        *("safe", "told"),
+    )
 
     def __init__(self, base: int, start: int) -> None:
         self.retained = RetainedInstructions(base)
@@ -31,10 +34,20 @@ class StreamState:
         self.counted: dict[Member, tuple[int, int]] = {}
         #: The last report to the owner.
         self.reported = (0, 0, -1)
+        #: At a learner: the last progress that it has sent, and to which speaker, if to any.
+        self.progress: object = None
+        #: At a learner whose left neighbour has changed: what the learner had received by then, until that neighbour
+        #: has it too.
+        self.ahead = 0
         #: At a learner: whether its owner has to be notified where the stream begins.
         self.has_begun = False
         #: The instructions that have come in this turn, for the owner.
         self.fresh: list[Instruction] = []
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether this learner may have received more than its left neighbour."""
+        return self.ahead > self.done
 
     def take(self, frame: Pubs) -> bool:
         """Add the instructions of a frame that this member lacks; False if it also lacks instructions before them."""
@@ -53,5 +66,7 @@ class StreamState:
         if frame.instructions:
             received, stored = self.told
             self.told = max(received, last), stored
+            if last >= self.ahead:
+                self.ahead = 0
         self.done = max(self.done, min(frame.done, retained.last))
         return True

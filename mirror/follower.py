@@ -57,6 +57,8 @@ class Follower:
                 mirrored.follow_drop(instructions.number_in(content))
             elif kind == instructions.RETURNED:
                 mirrored.returned(instructions.returns_in(content))
+            elif kind == instructions.LIVES:
+                mirrored.note_lives(instructions.lives_in(content))
             elif kind == instructions.ANSWERED:
                 for channel_id, floor in instructions.answered_in(content):
                     mirrored.publishers.answered(channel_id, floor)

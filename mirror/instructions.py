@@ -14,6 +14,7 @@
 | ACCEPTED | whether persistent (u8), and digests (`digest_records`) | remembers messages that have left already |
 | WINDOW | u64 | remembers this many of the last publishes from now on; 0: none |
 | RETURNED | numbers and how often (`records.encode_returns`) | remembers how often these messages were returned |
+| LIVES | the lives of the queue (`encode_lives`) | has these lives from now on |
 
 Mirrors have the same numbers as the master. So a message is named by its number, and no instruction is about consumers:
 mirrors make no difference between messages that the master has delivered and those that are ready.
@@ -29,6 +30,7 @@ import msgpack  # type: ignore[import-untyped]
 from ..gm_ring.frames import Instruction
 from ..store.deduplication.digest_records import decode_digests, encode_digests, split_digests
 from ..store.deduplication.window import DIGEST_SIZE
+from ..store.messages.lives import Lives, decode_lives, encode_lives
 from ..store.messages.message import Expiries, Origins
 from ..store.messages.parts import Part
 from ..store.messages.records import (
@@ -45,7 +47,7 @@ from ..store.messages.spans import spans
 
 #: The kinds. 5 was used by builds that were not released.
 PUBLISH, REMOVE, PURGE, RESERVE, RETURNED, SEGMENT, KEPT_FROM, ANSWERED, TAKEN = 1, 2, 3, 4, 6, 7, 8, 9, 10
-PUBLISH_ONCE, ACCEPTED, WINDOW = 11, 12, 13
+PUBLISH_ONCE, ACCEPTED, WINDOW, LIVES = 11, 12, 13, 14
 
 _SIZE = Struct(">I")
 _NUMBER = Struct(">Q")
@@ -148,6 +150,16 @@ def returned(returns: Mapping[int, int]) -> Instruction:
 def returns_in(content: bytes) -> dict[int, int]:
     """How often messages were returned, by number."""
     return decode_returns(content)
+
+
+def lives(of_queue: Lives) -> Instruction:
+    """The lives of the queue: which numbers masters have left out."""
+    return LIVES, encode_lives(of_queue)
+
+
+def lives_in(content: bytes) -> Lives:
+    """The lives of the queue."""
+    return decode_lives(content)
 
 
 def segment() -> Instruction:

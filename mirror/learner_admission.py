@@ -75,8 +75,10 @@ class LearnerAdmission:
         if not ready:
             return False
         self.proposed = ready[0]
-        # The learner has copied the messages, but not how often each was returned nor who published it, so send both.
+        # The learner has copied the messages, but not how often each was returned, nor which numbers were left out, nor
+        # who published what, so send all of that.
         backing.tell_returns()
+        backing.tell_lives()
         backing.out.append(instructions.taken(backing.publishers))
         backing.took(ring.broadcast(ONLY, backing.out))
         self._taken_told = backing.position

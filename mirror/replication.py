@@ -470,6 +470,7 @@ class MirrorReplication:
         self._mirrored.on_safe = lambda safe: self._reclaims.is_safe(self._safety.reached(last, safe))
         self._mirrored.took(self._ring.last(ONLY))
         self._note_followers()  # limits and retention may make messages leave at once, which the mirrors must be sent
+        self._mirrored.tell_lives()
         if self._handover.removed and self._mirrored.is_followed:
             self._mirrored.out.append((instructions.REMOVE, self._handover.removed))
         self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)

@@ -86,6 +86,12 @@ class QueueView:
             return None
         return backing.kept_numbers().stop, backing.lives
 
+    @property
+    def lives(self) -> Lives | None:
+        """The lives and gaps of a queue that can be read by number; None for any other."""
+        backing = self.queue.backing
+        return backing.lives if isinstance(backing, SupportsRangeRead) else None
+
     # -- channels and consumers ---
 
     def channels(self) -> Iterator[tuple[str, Address[ToChannel]]]:

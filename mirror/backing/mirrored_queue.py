@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ...gm_ring.frames import Instruction
 from ...seams import seam
+from ...store.messages.lives import Lives
 from ...store.messages.message import Expiries, FetchedMessages, Origin, Origins, QueuedMessage, any_of, slice_of
 from ...store.messages.parts import Part
 from ...store.messages.run import Run
@@ -74,8 +75,6 @@ class MirroredQueue(BackingQueue):
         self._reserved = _NO_LEVELS
         #: The reign to which `floors` belong.
         self._reign = 1
-        #: The reign of the master whose run this mirror took last.
-        self._followed = 1
         #: At the master: the mirrors have received that all numbers of level 0 below this one are given.
         self._told = 0
         #: At a mirror: messages that are to leave (`remove`), or to be taken from the head because they stay
@@ -103,12 +102,8 @@ class MirroredQueue(BackingQueue):
         number = self.next_number(run.origin)
         if number > run.first:
             raise ValueError(f"a mirror whose next number is {number} got a run that begins with {run.first}")
-        if number < run.first and self._followed != self._reign:
-            # The first run of a new master: it has left these numbers out when it began (`_begin_anew`).
-            self._pass_over(run.origin, run.first - number)
-        elif number < run.first:
+        if number < run.first:
             self.inner.discard(run.origin, run.first - number, False)
-        self._followed = self._reign
         self.reserve(run.end)
         is_kept = self.is_kept(run.origins)
         return self.inner.publish(run.origins, run.contents, run.body_bytes, run.expiries, is_kept)
@@ -135,7 +130,7 @@ class MirroredQueue(BackingQueue):
 
     def begin(self, reign: int, is_resurrected: bool) -> None:
         """Begin at this reign of the group's row. A learner gets the floors of another replica afterwards."""
-        self._reign = self._followed = reign
+        self._reign = reign
         if is_resurrected:
             self.resurrect(reign)
 
@@ -198,6 +193,12 @@ class MirroredQueue(BackingQueue):
 
     def tell_returns(self) -> None:
         """Send the mirrors of a quorum queue how often each message was returned, because a mirror has joined."""
+
+    def note_lives(self, lives: Lives) -> None:
+        """For a mirror that can be read by number: have the lives of the master."""
+
+    def tell_lives(self) -> None:
+        """Send the mirrors which numbers masters have left out, if the queue can be read by number."""
 
     def _forget_returns(self, leaving: Iterable[range]) -> None:
         """Forget how often messages that leave the mirror were returned."""

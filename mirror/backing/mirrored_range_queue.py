@@ -1,6 +1,7 @@
 """`MirroredRangeQueue`: a `MirroredQueue` around a queue that can be read by number.
 
-The master sends the mirrors how often its messages were returned, so that the next master goes on counting.
+The master sends the mirrors how often its messages were returned, so that the next master goes on counting, and which
+numbers it and the masters before it have left out, so that readers by number do not take them for lost messages.
 """
 
 from __future__ import annotations
@@ -29,15 +30,11 @@ class MirroredRangeQueue(MirroredQueue, SupportsRangeRead):
         self.returns = inner.returns
 
     @property
-    def gap(self) -> range:  # type: ignore[override]  # the queue inside sets it
-        return self._by_number.gap
-
-    @property
-    def lives(self) -> Lives:  # type: ignore[override]  # as for `gap`
+    def lives(self) -> Lives:  # type: ignore[override]  # the queue inside sets it
         return self._by_number.lives
 
     @property
-    def arrived(self) -> int:  # type: ignore[override]  # as for `gap`
+    def arrived(self) -> int:  # type: ignore[override]  # as for `lives`
         return self._by_number.arrived
 
     def pass_over(self, count: int) -> range:
@@ -45,6 +42,13 @@ class MirroredRangeQueue(MirroredQueue, SupportsRangeRead):
 
     def _pass_over(self, origin: Origin, count: int) -> range:
         return self._by_number.pass_over(count)
+
+    def note_lives(self, lives: Lives) -> None:
+        self._by_number.note_lives(lives)
+
+    def tell_lives(self) -> None:
+        if self.is_followed and self.lives.life:
+            self.out.append(instructions.lives(self.lives))
 
     def stamp(self, now: int) -> None:
         self._by_number.stamp(now)

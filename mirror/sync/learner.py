@@ -246,6 +246,10 @@ class Learner:
             return
         try:
             position, cursor, following, spans, digest = await self._request(source, first)
+            if target.is_too_early(position):
+                # Another replica has sent this. Of its messages, some may have left here already.
+                await replica.sleep(RETRY_SECONDS)
+                return
             if comparison.limit(cursor) is not None:
                 # The source reads the next part while this replica reads its own messages of this one.
                 self._requested = source, cursor, self._request(source, cursor)

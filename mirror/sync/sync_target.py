@@ -12,7 +12,8 @@ one:
   all numbers of a level does the learner take publishes to that level from the stream: those behind the position of the
   chunk that completed the level.
 - The learner may change to another replica, which may not have come as far in the stream. A chunk whose position lies
-  before a publish that was left to the chunks cannot have that publish, so the learner requests the chunk again.
+  before a publish that was left to the chunks cannot have that publish, and one whose position lies before that of the
+  chunk before it may have a message that has left since. So the learner requests such a chunk again.
 - It keeps at most `KEPT_BYTES`. If the next chunk takes so long that more have come, everything that was kept is left
   to the chunks, and the one on its way, which was read before that, is requested again.
 
@@ -55,8 +56,8 @@ class SyncTarget:
         self._kept_bytes = 0
         #: The position of the last instruction that came.
         self.reached = 0
-        #: The position of the last instruction that was left to the chunks. No chunk of an earlier position may be
-        #: taken.
+        #: The position of the last instruction that was left to the chunks, or of the last chunk. No chunk of an
+        #: earlier position may be taken.
         self._left_out = 0
 
     def came(self, first: int, found: list[Instruction]) -> Placed:
@@ -108,6 +109,7 @@ class SyncTarget:
         after = [each for each in kept if each[0] > position]
         if self.is_done:
             return before, self._due(after)
+        self._left_out = max(self._left_out, position)
         self._keep(after)
         return before, []
 

@@ -14,6 +14,7 @@ All functions are pure. `check_consumer_arguments` has checked the types of the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -165,12 +166,18 @@ def resolve_range(requested: RangeReadArguments, numbers: range, queue: str) -> 
     return NumberRange(first, last, is_exact and not requested.is_lenient)
 
 
-def skip_gap(requested: RangeReadArguments, numbers: range, gap: range) -> RangeReadArguments:
-    """`requested`, with -n changed so that it does not count the numbers in `gap`, which no message has."""
+def skip_gaps(requested: RangeReadArguments, numbers: range, gaps: Sequence[range]) -> RangeReadArguments:
+    """`requested`, with -n changed so that it does not count the numbers in these ascending gaps, which no message
+    has.
+    """
     read_from = requested.read_from
-    if isinstance(read_from, int) and read_from < 0 and gap and numbers.stop + read_from < gap.stop:
-        return replace(requested, read_from=read_from - len(gap))
-    return requested
+    if not isinstance(read_from, int) or read_from >= 0:
+        return requested
+    for gap in reversed(gaps):
+        if numbers.stop + read_from >= gap.stop:
+            break
+        read_from -= len(gap)
+    return replace(requested, read_from=read_from)
 
 
 def range_gone(first: int, last: int | None, numbers: range, queue: str) -> AmqpError:

@@ -6,7 +6,7 @@
 - A node that is declared down in the leader's log holds no lease.
 - A queue whose declare was answered is on every node that serves clients, and one whose delete was answered on none
   (P6 of the cluster's promises).
-- At rest all nodes have the same metadata, and all replicas of a mirrored queue the same messages (I7).
+- At rest all nodes have the same metadata, and all replicas of a mirrored queue the same messages and lives (I7).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ...cluster.membership.process import Members
 from ...cluster.metadata.inspection import ConsensusView
 from ...cluster.metadata.process import ClusterMetadata
 from ...routing.rows import MirrorGroup
+from ...store.messages.lives import Lives
 from ..model.copies import PromiseBroken
 from .nodes import ClusterNode
 
@@ -151,7 +152,8 @@ class ClusterChecks:
         )
 
     def differing(self) -> str:
-        """At rest: which replica has other messages than its master, as a text; empty if all have the same (I7)."""
+        """At rest: which replica has other messages than its master, or knows of other numbers that were left out,
+        as a text; empty if there is none (I7, SP-25)."""
         for row, group in (self._groups() or {}).items():
             if group is None:
                 continue
@@ -164,6 +166,13 @@ class ClusterChecks:
                         f"the replica of {row} on {node} lacks {lacks} and has {more} beyond its master on "
                         f"{group.master.node} (number, bytes)"
                     )
+            lives = {member.node: self._lives(member.node, row) for member in group.ring}
+            for node, known in lives.items():
+                if known != lives[group.master.node]:
+                    return (
+                        f"the replica of {row} on {node} knows {known}, and its master on {group.master.node} "
+                        f"{lives[group.master.node]}"
+                    )
         return ""
 
     def _groups(self) -> dict[str, MirrorGroup | None] | None:
@@ -173,6 +182,16 @@ class ClusterChecks:
 
     def _held(self, name: str, queue: str) -> list[tuple[int, int]]:
         """The number and the size of each message of a replica. A replica that has not started has none."""
+        view = self._replica(name, queue)
+        return [] if view is None else list(view.held())
+
+    def _lives(self, name: str, queue: str) -> Lives | None:
+        """The lives of a replica that can be read by number."""
+        view = self._replica(name, queue)
+        return None if view is None else view.lives
+
+    def _replica(self, name: str, queue: str) -> QueueView | None:
+        """The replica on this node; None if it has not started."""
         node = next(node for node in self._nodes if node.name == name)
         views = [view for view in map(QueueView, node.processes("Queue")) if view.is_started and view.name == queue]
-        return list(views[-1].held()) if views and views[-1].is_open else []
+        return views[-1] if views and views[-1].is_open else None

@@ -171,7 +171,7 @@ class QueueIndex:
         return self._log.reserve(self._queue, number)
 
     def begin_life(self, lives: Lives) -> int:
-        """Record the lives of the queue, the last of which begins now; returns the journal's position."""
+        """Record the lives of the queue; returns the journal's position."""
         return self._log.lives(self._queue, lives)
 
     def returned(self, returns: Mapping[int, int], is_repeated: bool = False) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.arrivals import UNKNOWN
-from ..messages.lives import FIRST_LIFE
+from ..messages.lives import FIRST_LIFE, Lives
 from ..messages.message import (
     Expiries,
     FetchedMessages,
@@ -213,7 +213,9 @@ class MemoryQueue(LaneLevel, SupportsRangeRead):
         self.lives = self.lives.after(numbers)
         return numbers
 
-    gap = range(0)
+    def note_lives(self, lives: Lives) -> None:
+        self.lives = lives
+
     lives = FIRST_LIFE
     arrived = UNKNOWN
 

@@ -136,9 +136,6 @@ class SupportsRangeRead(ABC):
     #: The owner changes it and calls `record_returns`.
     returns: dict[int, int]
 
-    #: Numbers that no message has, because the queue skipped them after an unclean end.
-    gap: range
-
     #: The arrival time of the messages that are published next; see `stamp`.
     arrived: int
 
@@ -156,6 +153,10 @@ class SupportsRangeRead(ABC):
     @abstractmethod
     def pass_over(self, count: int) -> range:
         """Leave out the next numbers, which begins a new life; returns them."""
+
+    @abstractmethod
+    def note_lives(self, lives: Lives) -> None:
+        """Have these lives from now on."""
 
     @abstractmethod
     def record_returns(self, numbers: Iterable[int]) -> None:

@@ -14,7 +14,7 @@ from warren.mirror import handover
 from warren.mirror.instructions import published
 from warren.mirror.sync.sync_source import SyncSource
 from warren.running_node import BrokerError
-from warren.tests.behaviour.wire import Client
+from warren.tests.behaviour.wire import Client, table
 from warren.tests.cluster_system.nodes import wait_for
 
 FIRST, SECOND = NAMES = ("warren1@localhost", "warren2@localhost")
@@ -306,3 +306,28 @@ def test_rebalance_spreads_the_masters(cluster):
     assert cluster.get("ha-0").body == b"kept"
     with pytest.raises(BrokerError, match="is no regular expression"):
         led(vhost_pattern="[")
+
+
+def test_a_replica_that_joins_later_knows_which_numbers_were_left_out(cluster):
+    """The numbers that a new master has left out are a gap on every replica, also on one that joins after that: if it
+    is the master later, a reader of old numbers must not take them for lost messages (SP-25, SP-26).
+    """
+    queue, bodies, gaps = "ha-lives", [], []
+    cluster.broker(0).declare_queue(queue, durable=True)
+    for life, node in enumerate((FIRST, SECOND, FIRST, SECOND)):
+        if life:
+            assert operate(cluster, "promote", name=queue, vhost="/", node=node)
+            wait_for("the master to move", lambda node=node: cluster.broker(node).queue(queue).node == node)
+        bodies.append(b"%d" % life)
+        assert cluster.broker(0).publish(bodies[-1], queue, delivery_mode=2)
+        found = cluster.broker(node).queue(queue)
+        assert (found.life, found.gaps[:-1]) == (life, gaps[:life])
+        gaps = found.gaps
+        cluster.wait_in_sync(queue, timeout=60)
+    assert len(gaps) == 3
+    channel = Client(cluster.urls[0]).channel()
+    for count in (1, 2, 4):  # the last messages are counted across the gaps
+        reading = table({"x-warren-read-from": -count})
+        channel.call(m.BasicConsume(queue=queue, consumer_tag=str(count), arguments=reading))
+        assert [channel.wait(m.BasicDeliver).body for _ in range(count)] == bodies[-count:]
+    cluster.delete_queue(queue)

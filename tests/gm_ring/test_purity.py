@@ -10,7 +10,7 @@ import warren.gm_ring as room
 #: Modules that the core may import, because they only compute.
 COMPUTING = {"__future__", "collections", "collections.abc", "dataclasses", "itertools", "typing", "..seams"}
 #: The modules of the core.
-CORE = ["frames", "receiver", "retained", "ring", "stream_state", "view"]
+CORE = ["frames", "receiver", "retained", "ring", "stream_state", "turn", "view"]
 
 
 @pytest.mark.parametrize("name", CORE)

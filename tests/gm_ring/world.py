@@ -18,7 +18,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from warren.gm_ring.frames import Attach, Fenced, Frame, Instruction, Numbers, Pubs, StreamProgress
-from warren.gm_ring.ring import Completed, RingMember
+from warren.gm_ring.ring import RingMember
+from warren.gm_ring.turn import Completed
 from warren.gm_ring.view import Member, Stream, View
 
 #: The stream of a ring in which the first member speaks.

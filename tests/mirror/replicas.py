@@ -393,7 +393,9 @@ class Group:
         """
         group = self.row.group
         member = Member(name, "1", group.members + 1)
-        self.row = replace(self.row, group=replace(group, learners=(member,), members=group.members + 1))
+        self.row = replace(
+            self.row, group=replace(group, learners=(*group.learners, member), members=group.members + 1)
+        )
         for replica in self.living():
             self.apply(replica)
         learner = self.replicas[member] = FakeReplica(self, member, self.row, earlier)
@@ -403,18 +405,19 @@ class Group:
     def admit(self, learner: FakeReplica) -> None:
         """Put a row with the learner in the ring into the log. No replica has applied it yet."""
         group = self.row.group
-        group = replace(group, ring=(*group.ring, learner.member), learners=(), epoch=group.epoch + 1)
+        learners = tuple(member for member in group.learners if member != learner.member)
+        group = replace(group, ring=(*group.ring, learner.member), learners=learners, epoch=group.epoch + 1)
         self.row = replace(self.row, group=group)
 
     @property
     def learner(self) -> FakeReplica | None:
-        """The replica that copies the queue; there is one at most."""
+        """The first of the replicas that copy the queue."""
         learners = self.row.group.learners
         return self.replicas[learners[0]] if learners else None
 
     def forget_learner(self) -> None:
-        """Put a row without the learner into the log."""
-        self.row = replace(self.row, group=replace(self.row.group, learners=()))
+        """Put a row without the first learner into the log."""
+        self.row = replace(self.row, group=replace(self.row.group, learners=self.row.group.learners[1:]))
 
     def copy_chunk(self, learner: FakeReplica) -> None:
         """The learner gets its next chunk from the replica that it follows; when it has everything, it tells the

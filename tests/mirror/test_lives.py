@@ -2,50 +2,89 @@
 
 from __future__ import annotations
 
-from warren.amqp.frames import build_content
 from warren.mirror.backing.mirrored_queue import SKIPPED
 from warren.mirror.backing.mirrored_range_queue import MirroredRangeQueue
 from warren.store.messages.lives import Gap, Lives
 from warren.store.messages.message import Origin
-from warren.store.messages.run import Run
 from warren.store.queue.memory_queue import MemoryQueue
 
-ORIGIN = Origin("", ("q",), True)
-CONTENT = build_content(1, b"\x10\x00\x02", b"x", 4096)
+from .replicas import FakeReplica, Group
 
 
-def published(master, *mirrors):
-    """Publish a message to the master, and have the mirrors take it; returns its number."""
-    (number,) = master.publish(ORIGIN, [CONTENT], 1, None, False)
-    for mirror in mirrors:
-        mirror.take(Run(number, [CONTENT], ORIGIN, None, False, 1))
-    return number
+class Lived(Group):
+    """A group whose replicas know lives."""
+
+    def lives(self) -> list[Lives]:
+        """The lives that each replica knows, in the order of the ring."""
+        return [self.replicas[member].mirrored.lives for member in self.row.group.everyone]
+
+    def lose_master(self) -> FakeReplica:
+        """Kill the master; returns the next one."""
+        self.kill(self.master.member)
+        self.remove(self.master.member)
+        for replica in self.living():
+            self.apply(replica)
+        self.run()
+        return self.master
+
+    def join(self, name: str, earlier: FakeReplica | None = None) -> FakeReplica:
+        """Have a replica join the ring."""
+        self.master.proposed = None
+        learner = self.learn(name, earlier)
+        self.run()
+        while self.master.proposed is None:
+            self.copy_chunk(learner)
+            self.run()
+        self.admit(learner)
+        for replica in self.living():
+            self.apply(replica)
+        self.run()
+        self.check_rest()
+        return learner
 
 
 def test_readers_by_number_know_what_each_new_master_has_left_out():
     """Without the gap a reader would take the numbers that were left out for messages that others have taken."""
-    first, second, third = replicas = [MirroredRangeQueue(MemoryQueue(), True) for _ in range(3)]
-    for each in replicas:
-        each.begin(1, False)
-    assert [published(*replicas) for _ in range(3)] == [0, 1, 2]
-    first.discard(ORIGIN, 2, False)  # numbers of messages that no mirror gets, which are gone and no gap
-    assert published(*replicas) == 5
-    assert [each.lives for each in replicas] == [Lives()] * 3
+    group = Lived("abc")
+    group.publish(6)
+    group.run()
+    group.master.mirrored.discard(Origin("", ("orders",), True), 2, False)  # these messages are gone, and are no gap
+    group.publish()
+    group.run()
+    assert group.lives() == [Lives()] * 3
 
-    for each in (second, third):
-        each.reign_is(2)
-    second.promote()
-    after_first = Gap(6, 6 + SKIPPED, 1)
-    assert second.numbers().stop == after_first.next and second.lives == Lives(1, (after_first,))
-    assert published(second, third) == after_first.next
-    second.discard(ORIGIN, 1, False)
-    assert published(second, third) == after_first.next + 2
-    assert third.lives == second.lives
+    second = group.lose_master()
+    after_first = Gap(9, 9 + SKIPPED, 1)
+    assert second.mirrored.numbers().stop == after_first.next
+    assert group.lives() == [Lives(1, (after_first,))] * 2
+    group.publish()
+    group.run()
+    group.lose_master()
+    start = after_first.next + 1
+    assert group.lives() == [Lives(2, (after_first, Gap(start, start + SKIPPED, 2)))]
 
-    third.reign_is(3)
-    third.promote()
-    start = after_first.next + 3
-    assert third.lives == Lives(2, (after_first, Gap(start, start + SKIPPED, 2)))
+
+def test_a_replica_that_joins_later_knows_what_masters_have_left_out_before():
+    """A replica once knew only the gaps that arose since it had joined. When it was the master, a query took the
+    numbers of the others for lost messages. What its own copy leaves out is no gap: these messages are gone.
+    """
+    group = Lived("ab")
+    first = group.master
+    group.publish(3)
+    group.run()
+    group.lose_master()
+    group.publish(3)
+    group.consume(4, "ack")
+    (known,) = group.lives()
+    assert len(known.gaps) == 1
+    new = group.join("c")
+    assert group.lives() == [known] * 2
+    group.join("a", earlier=first)
+    assert group.lives() == [known] * 3
+
+    assert group.lose_master() is new
+    after, again = group.lives()
+    assert after == again and after.gaps[:1] == known.gaps and after.life == 2
 
 
 def test_a_queue_that_begins_again_from_the_disk_of_one_node_begins_a_life():

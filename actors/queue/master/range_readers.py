@@ -39,7 +39,7 @@ from ....routing.arguments.range_read_arguments import (
     check_ack_to,
     range_gone,
     resolve_range,
-    skip_gap,
+    skip_gaps,
 )
 from ....routing.phrases import queue_phrase
 from ....routing.rows import QueueRow
@@ -150,7 +150,8 @@ class RangeReaders:
         if self.backing is None:
             raise self._not_by_number()  # a policy has given the queue lanes in the meantime
         numbers = backing.kept_numbers()
-        wanted_range = resolve_range(skip_gap(wanted, numbers, backing.gap), numbers, self._phrase)
+        gaps = [range(gap.first, gap.next) for gap in backing.lives.gaps]
+        wanted_range = resolve_range(skip_gaps(wanted, numbers, gaps), numbers, self._phrase)
         if not consumer.channel.has_ended:
             self._add(consumer, wanted, wanted_range, self._bounds(numbers) if wanted.includes_bounds else None)
         return True

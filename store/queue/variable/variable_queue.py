@@ -111,7 +111,6 @@ class VariableQueue(DiskQueue, SupportsRangeRead, ShelvingLevel):
         "arrived",
         "is_journaled_only",
         "segment_writer",
-        "gap",
         "lives",
         "may_expire",
         "paging",
@@ -148,7 +147,6 @@ class VariableQueue(DiskQueue, SupportsRangeRead, ShelvingLevel):
         self.may_expire = False
         self._next = 0
         self._reserve = NumberReserve(index if keeps_numbers else None)
-        self.gap = range(0)
         self.lives = FIRST_LIFE
         self.arrived = UNKNOWN
         self._keeps_numbers = keeps_numbers
@@ -187,9 +185,9 @@ class VariableQueue(DiskQueue, SupportsRangeRead, ShelvingLevel):
     def _begin(self, found: RecoveredQueue) -> None:
         self.may_expire = found.may_expire
         self._place.has_shared = found.has_shared
-        self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap
+        self._next, self._watermark = found.next_number, found.watermark
         self._redelivered_below = found.watermark
-        self._begin_life(found.lives)
+        self._begin_life(found.lives, found.gap)
         self.arrived = found.arrived
         if found.is_scanned and self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES:
             self._flush_recovered()
@@ -201,24 +199,26 @@ class VariableQueue(DiskQueue, SupportsRangeRead, ShelvingLevel):
         self.sub_queues.transient_threshold = self._next
         self._find_messages(found)
 
-    def _begin_life(self, lives: Lives) -> None:
-        """Begin a new life if numbers were passed over.
+    def _begin_life(self, lives: Lives, gap: range) -> None:
+        """Begin a new life if the numbers in `gap` were passed over.
 
         The journal has the record of the life before a reader gets any number of it, and repeats it from then on. The
         terms of a clean stop cannot keep it, because they are deleted when the queue begins.
         """
-        self.lives = lives.after(self.gap) if self.gap and self._keeps_numbers else lives
+        self.lives = lives.after(gap) if gap and self._keeps_numbers else lives
         if self.lives.life:
             self._index.begin_life(self.lives)
 
     def pass_over(self, count: int) -> range:
         numbers = self.discard(Origin("", ("",)), count, False)
-        lives = self.lives.after(numbers)
-        if lives is not self.lives:
+        self.note_lives(self.lives.after(numbers))
+        return numbers
+
+    def note_lives(self, lives: Lives) -> None:
+        if lives != self.lives:
             self.lives = lives
             if self._keeps_numbers:
                 self._journal_position = self._index.begin_life(lives)
-        return numbers
 
     def _find_messages(self, found: RecoveredQueue) -> None:
         """Begin with the messages on the disk."""
@@ -248,7 +248,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead, ShelvingLevel):
                 self._watermark,
                 self.may_expire,
                 self._place.has_shared,
-                self.gap,
+                range(0),
                 False,
                 self._next,
                 lives=self.lives,

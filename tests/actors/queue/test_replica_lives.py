@@ -8,6 +8,7 @@ import pytest
 
 from warren.routing.rows import Member, MirrorGroup, QueueRow
 from warren.runtime.errors import ProcessDown
+from warren.store.messages.lives import FIRST_LIFE
 
 from ..disk_stage import Publisher
 from ..stage import Queue_
@@ -82,7 +83,7 @@ def test_a_learner_goes_on_with_the_number_behind_its_last_message(stage, is_flu
     learner = start(stage, learner_row(stage, 2), from_disk=True)
     backing = learner.actor.backing
     assert backing.numbers() == range(3, len(wanted))
-    assert (backing.gap, backing.totals().depth) == (range(0), len(wanted) - 3)
+    assert (backing.lives, backing.totals().depth) == (FIRST_LIFE, len(wanted) - 3)
     publisher = Publisher(stage)
     wanted += publisher.publish(learner, 5)
     publisher.await_confirms()
