@@ -53,7 +53,7 @@ class Publishers:
     def took(self, parts: Iterable[Part]) -> None:
         """Note that a run with these parts was taken. It may have been noted before."""
         for channel_id, first, count, is_awaited in parts:
-            if is_awaited:
+            if is_awaited and channel_id:
                 self.add(channel_id, first, first + count - 1)
 
     def add(self, channel_id: str, first: int, last: int) -> None:

@@ -399,7 +399,10 @@ class MirrorReplication:
         confirms.
         """
         backing, confirming = self._mirrored, self._mirrored.confirming
-        told = min(confirming.received, confirming.stored) >= self._ring.last(ONLY) and self._replica.role.is_quiet
+        role = self._replica.role
+        told = min(confirming.received, confirming.stored) >= self._ring.last(ONLY)
+        if role.awaits_targets or not role.is_quiet:
+            return False
         return told and not backing.out and not confirming.is_waiting and not self._replica.state.confirms.unconfirmed
 
     async def _go_on_later(self, rests: int) -> None:

@@ -316,6 +316,15 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         (AB-81).
         """
 
+    @message
+    def take_dead_letters(self, entries: list[AtMostOnceEntry], is_repeated: bool) -> bool:
+        """From queues, this one included: dead letters. Answered when they are safe, on all replicas if this queue has
+        several, or when the queue has refused them because it is full. `is_repeated`: they were sent before, and an
+        earlier process of this queue may have taken them.
+
+        Raises AmqpError if this queue is not open.
+        """
+
     # -- from channels: consuming -------------------------------------------------------------------
 
     @message

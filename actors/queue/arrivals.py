@@ -212,6 +212,17 @@ class Arrivals:
             parts = [part_of_nobody(len(contents))]
             self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, shared))
 
+    def add_dead_letters(self, entries: Iterable[AtMostOnceEntry], first: int, is_redelivered: bool) -> None:
+        """Keep dead letters, numbered from `first` on, until the end of the turn. The queue that has sent them awaits
+        that they are safe.
+        """
+        for origin, contents, body_bytes, shared in entries:
+            parts: list[Part] = [("", first, len(contents), True)]
+            first += len(contents)
+            arrival = Arrival(origin, origin, contents, body_bytes, parts, True, shared)
+            arrival.is_redelivered = is_redelivered
+            self.arrivals.append(arrival)
+
     def add_handed_over(self, entries: Iterable[HandedEntry]) -> None:
         """Keep dead letters in transit until the end of the turn. The journal keeps those that it has recorded until
         `take_over` is on the disk.

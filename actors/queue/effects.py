@@ -8,7 +8,8 @@ turn or before it answers somebody, in this order:
 1. `messages`, such as dead letters and requests to limiters, and the grants of credit
 2. the deliveries in the outbox, so that what a channel receives next follows all deliveries decided before
 3. `endings`, messages that must follow the deliveries
-4. timers, jobs for the disk, another turn, the end of the queue
+4. timers, jobs for the disk, shipments of dead letters and answers to those of others, another turn, the end of the
+   queue
 
 One object serves a replica for its whole life, because most turns of most queues have few effects.
 """
@@ -19,12 +20,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...runtime.contract import Address, C, ProcessMessage
+    from ...runtime.contract import Address, C, ProcessMessage, Sender
     from ...store.queue.variable.read_ahead import ReadAheadJob
     from ..contracts.channel import DeliveryRun
     from ..contracts.pace import ClockName, ToPacer
     from .consumers.consumer import ChannelRecord, Consumer
     from .disk.disk_loader import Job
+    from .master.dead_letters.shipment import Shipment
     from .message_index.index_feed import IndexFeed
 
     #: A message and the address of the process that it is for.
@@ -71,6 +73,7 @@ class Effects:
     """The effects of one replica. Parts write with the methods; the replica reads and clears the attributes."""
 
     __slots__ = (
+        "answered",
         "became_quiet",
         "consumers_changed",
         "end_reason",
@@ -84,6 +87,7 @@ class Effects:
         "messages_came",
         "needs_turn",
         "outbox",
+        "shipments",
         "timers",
         "to_pacer",
     )
@@ -116,6 +120,10 @@ class Effects:
         self.index: IndexFeed | None = None
         #: Messages to the pacers that hold these clocks.
         self.to_pacer: tuple[tuple[ClockName, ProcessMessage[ToPacer, None]], ...] = ()
+        #: Dead letters that the replica sends, and reports when they are safe at their targets (`Shipping`).
+        self.shipments: tuple[Shipment, ...] = ()
+        #: The queues whose dead letters are safe here. They are answered `True`.
+        self.answered: tuple[Sender, ...] = ()
         #: Why the queue is to end by itself.
         self.end_reason: str | None = None
 
@@ -127,6 +135,14 @@ class Effects:
 
     def send_to_pacer(self, clock: ClockName, message: ProcessMessage[ToPacer, None]) -> None:
         self.to_pacer += ((clock, message),)
+        self.has_requests = True
+
+    def ship(self, shipment: Shipment) -> None:
+        self.shipments += (shipment,)
+        self.has_requests = True
+
+    def answer(self, sender: Sender) -> None:
+        self.answered += (sender,)
         self.has_requests = True
 
     def grant(self, channel_id: str, amount: int) -> None:

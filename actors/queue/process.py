@@ -31,9 +31,8 @@ from .batches import REJECTED_AT_ONCE, fits
 from .consumers.consumer import ChannelRecord, Consumer
 from .listing import NO_DISK, reading_items, storage_items
 from .message_index.look_up import browse, look_up, peek
-from .mirroring import Replication
 from .policed_settings import check_changes
-from .replica.process import ReplicaProcess
+from .replica.member_process import MemberProcess
 from .replica.role_runner import PACER
 from .role import Steps
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from ..contracts.queue import AtMostOnceEntry, Got, PublishEntry
 
 
-class Queue(ReplicaProcess):
+class Queue(MemberProcess):
     """The process of one queue; `ToQueue` lists the messages that it receives."""
 
     __slots__ = ()
@@ -73,56 +72,6 @@ class Queue(ReplicaProcess):
         self.request_turn()  # the answer is sent at the end of a turn, and an idle queue would have none
         return None
 
-    def on_ring(
-        self, sender: Sender, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]
-    ) -> None:
-        if self.membership.replication is not None:
-            self.membership.replication.receive(sender, generation, integers, kinds, contents)
-
-    def on_node_met(self, sender: Sender, node: str) -> None:
-        if self.membership.replication is not None:
-            self.membership.replication.node_met(node)
-
-    def on_follows(self, sender: Sender, generation: int) -> None:
-        if self.membership.replication is not None:
-            self.membership.replication.follows(generation)
-
-    def on_copy_lags(self, sender: Sender, generation: int) -> bool:
-        replication = self.membership.replication
-        return replication is not None and replication.copy_lags(generation)
-
-    async def on_sync_chunk(self, sender: Sender, first: int) -> tuple[int, int, list[bytes]]:
-        return await self._ring.chunk(first)
-
-    async def on_sync_held(
-        self, sender: Sender, first: int, limit: int
-    ) -> tuple[int, int, int, list[tuple[int, int]], bytes]:
-        return await self._ring.held(first, limit)
-
-    def on_sync_numbers(self, sender: Sender) -> list[tuple[int, int, int]]:
-        return self._ring.numbers()
-
-    def on_sync_floors(self, sender: Sender) -> tuple[int, list[int]]:
-        return self._ring.floors()
-
-    def on_sync_window(self, sender: Sender, at: int) -> tuple[int, int, int, int, bytes, bytes]:
-        return self._ring.window(at)
-
-    def on_synchronise(self, sender: Sender, is_wanted: bool) -> bool:
-        replication = self.membership.replication
-        return replication is not None and replication.synchronise(is_wanted)
-
-    async def on_quiesce(self, sender: Sender) -> int:
-        return await self._ring.quiesce()
-
-    def on_handover(self, sender: Sender, epoch: int, acknowledged: bytes) -> None:
-        if self.membership.replication is not None:
-            self.membership.replication.take_handover(epoch, acknowledged)
-
-    def on_go_on(self, sender: Sender) -> None:
-        if self.membership.replication is not None:
-            self.membership.replication.go_on()
-
     def on_serve_kept(self, sender: Sender) -> Slices[None]:
         if not self.membership.serves:
             return  # the master rests again, and receives another `serve_kept` when it serves clients again
@@ -138,12 +87,6 @@ class Queue(ReplicaProcess):
             if number % self.turn_limit == 0:
                 yield
             yield from self.state.work.pause()
-
-    def on_standing(self, sender: Sender) -> tuple[int, int, int]:
-        return self.membership.ring.standing()
-
-    def on_replica_status(self, sender: Sender) -> InfoItems:
-        return self._ring.status()
 
     def on_group_changed(self, sender: Sender, row: QueueRow) -> None:
         membership = self.membership
@@ -172,13 +115,6 @@ class Queue(ReplicaProcess):
     def on_dismiss(self, sender: Sender) -> None:
         # This must not be an orderly end, at which channels would confirm publishes that no queue has accepted.
         self.stop(ExitReason(ExitKind.EXIT, "its replica has left the group of the queue"))
-
-    @property
-    def _ring(self) -> Replication:
-        """The replication of an open replica. Raises AmqpError 404 if there is none."""
-        if not self.stage.is_open:
-            raise no_queue(self.row.vhost, self.row.name)
-        return self.membership.ring
 
     # -- channels --------------------------------------------------------------------------------------
 
@@ -291,6 +227,15 @@ class Queue(ReplicaProcess):
             self.membership.keep(sender, lambda: self.on_publish_at_most_once(sender, entries))
         else:
             self.role.publish_at_most_once(entries)
+
+    def on_take_dead_letters(self, sender: Sender, entries: list[AtMostOnceEntry], is_repeated: bool) -> None:
+        if not self.stage.is_open:
+            raise no_queue(self.row.vhost, self.row.name)
+        if self.membership.keeps:
+            self.membership.keep(sender, lambda: self.on_take_dead_letters(sender, entries, is_repeated))
+        else:
+            first = self.state.confirms.await_dead_letters(sender, sum([len(entry[1]) for entry in entries]))
+            self.role.take_dead_letters(entries, first, is_repeated)
 
     # -- consuming -------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...store.messages.parts import Part, split_parts
@@ -20,7 +21,7 @@ from .consumers.consumer import ChannelRecord
 from .effects import Effects
 
 if TYPE_CHECKING:
-    from ...runtime.contract import Address
+    from ...runtime.contract import Address, Sender
     from ..contracts.channel import ConfirmRange, ToChannel
     from ..contracts.queue import PublishEntry
     from .master.deduplication import Deduplication
@@ -32,7 +33,9 @@ NumberedRun = tuple[int, int, Sequence[Part]]
 class PublisherConfirms:
     """The confirms and refusals of the queue `queue_id`. `channels` are its records of channels, by channel id."""
 
-    __slots__ = ("_channels", "_effects", "_queue_id", "awaiting", "deduplication", "known", "recent", "refused")
+    __slots__ = (
+        *("_asked", "_channels", "_effects", "_queue_id", "awaiting", "deduplication", "known", "recent", "refused"),
+    )
 
     def __init__(self, effects: Effects, queue_id: str, channels: Mapping[str, ChannelRecord]) -> None:
         self._effects = effects
@@ -50,6 +53,8 @@ class PublisherConfirms:
         #: Reports the duplicates whose first message has become safe; None if the queue does not deduplicate. If the
         #: queue ceases to deduplicate, this object stays here until no duplicate waits any more.
         self.deduplication: Deduplication | None = None
+        #: The queues that wait until their dead letters are safe here, in the order of the numbers of these.
+        self._asked: tuple[DeadLettersAsked, ...] = ()
 
     @property
     def unconfirmed(self) -> list[NumberedRun]:
@@ -66,9 +71,11 @@ class PublisherConfirms:
                 recent.clear()
                 channel_id, number, count, _ = parts[0]
                 record = self._channels.get(channel_id)
+                ranges = [(number, number + count - 1)]
                 if record is not None:
-                    ranges = [(number, number + count - 1)]
                     self._effects.endings.append((record.address, to_channel.confirm(self._queue_id, ranges)))
+                elif not channel_id:
+                    self._answer(ranges)
                 return
         confirmed: list[Part] = []
         if recent:
@@ -138,7 +145,38 @@ class PublisherConfirms:
             # A channel that is not here any more has ended, and nobody waits for its confirms.
             if record is not None:
                 found.append((record.address, ranges))
+            elif not channel_id:
+                self._answer(ranges)
         return found
+
+    # -- dead letters of queues that are kept elsewhere
+
+    def await_dead_letters(self, sender: Sender, count: int) -> int:
+        """Answer this queue when its dead letters are safe. Returns the number that the first of them is to have; their
+        parts have no channel.
+        """
+        first = 1 if not self._asked else self._asked[-1].last + 1
+        self._asked += (DeadLettersAsked(sender, first, first + count - 1, count),)
+        return first
+
+    def _answer(self, ranges: Sequence[ConfirmRange]) -> None:
+        """Answer the queues all of whose dead letters are safe, or refused."""
+        for asked in self._asked:
+            for first, last in ranges:
+                asked.left -= max(0, min(last, asked.last) + 1 - max(first, asked.first))
+            if not asked.left:
+                self._effects.answer(asked.sender)
+        self._asked = tuple([asked for asked in self._asked if asked.left])
+
+
+@dataclass(slots=True)
+class DeadLettersAsked:
+    """The dead letters from `first` to `last`, of which `left` are not safe yet."""
+
+    sender: Sender
+    first: int
+    last: int
+    left: int
 
 
 class AwaitingConfirms:

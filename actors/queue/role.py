@@ -97,6 +97,11 @@ class Role(Protocol):
         letter.
         """
 
+    @property
+    def awaits_targets(self) -> bool:
+        """Whether dead letters are on their way to queues that have not taken them yet."""
+        return False
+
     # -- turns
 
     def end_turn(self, is_held: bool) -> None:
@@ -119,6 +124,9 @@ class Role(Protocol):
     def publish(self, record: ChannelRecord, entries: list[PublishEntry]) -> None: ...
 
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None: ...
+
+    def take_dead_letters(self, entries: list[AtMostOnceEntry], first: int, is_repeated: bool) -> None:
+        """Take dead letters, which are numbered from `first` on (`PublisherConfirms.await_dead_letters`)."""
 
     def take_handed_over(self, entries: list[HandedEntry]) -> None:
         """Take dead letters from the journal."""

@@ -15,8 +15,8 @@ These numbers are those of the promises in docs/spec/cluster.md. Two more things
 
 - Whoever reads a queue by number, or a stream, finds the same message under a number for ever, and a confirmed message
   under one number only.
-- A message that a client has rejected becomes one dead letter at most. It becomes one for certain if no node fails at
-  the time; dead letters are sent at most once (AB-147).
+- A confirmed message that a client has rejected is in its queue again or has become a dead letter (AB-147). It has no
+  more dead letters than rejections if no node fails at the time; otherwise one may come twice, flagged as redelivered.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class Promises(NamedTuple):
     is_visible_at_once: bool = True
     #: Messages of one channel keep their order in a queue although some go to that queue alone and some to several.
     orders_all_routes: bool = True
+    #: A dead letter is not lost if a node fails.
+    keeps_dead_letters: bool = True
     #: Queues are mirrored: when the master of one is lost, another node delivers again what was not settled.
     fails_over: bool = False
 
@@ -58,7 +60,9 @@ class Promises(NamedTuple):
 WARREN = Promises()
 #: RabbitMQ 3.10 breaks each of them now and then. A message for one queue of another node goes straight to that queue,
 #: and may overtake an earlier one for several queues, which goes by way of a delegate on that node.
-RABBITMQ = Promises(flags_redelivered=False, is_visible_at_once=False, orders_all_routes=False)
+RABBITMQ = Promises(
+    flags_redelivered=False, is_visible_at_once=False, orders_all_routes=False, keeps_dead_letters=False
+)
 
 
 class Presence(Enum):
@@ -361,16 +365,14 @@ class Ledger:
                 for key, count in found.items():
                     if count > 1:
                         raise Violation(f"{queue}: {key} was {count} times in the drained queue (doubled)")
-                gone = [
+                lost = [
                     key
                     for key, copy in copies.items()
                     if copy.message.answer is PublishAnswer.ACK
                     and not copy.is_acked
                     and key not in found
-                    and not (copy.rejections and key in dead)
+                    and not (copy.rejections and (key in dead or self._may_lose(copy)))
                 ]
-                lost = [key for key in gone if copies[key].is_surely_rejected or not copies[key].rejections]
-                self.counts["dead letters lost"] += len(gone) - len(lost)
                 if lost:
                     story = copies[lost[0]]
                     raise Violation(
@@ -385,11 +387,15 @@ class Ledger:
             self._rejected.clear()
             self._acks_may_be_lost = False
 
+    def _may_lose(self, rejected: LedgerCopy) -> bool:
+        """Whether the dead letter of this message may be lost."""
+        return not (self.promises.keeps_dead_letters or rejected.is_surely_rejected)
+
     def _check_dead_letters(self, dead: Counter[Key]) -> None:
-        """Check that no message has more dead letters than it was rejected."""
+        """Check that no message has more dead letters than it was rejected, unless a node has failed at the time."""
         rejected = {key: copy for copies in self._copies.values() for key, copy in copies.items() if copy.rejections}
         for key, count in dead.items():
-            if count > rejected[key].rejections:
+            if count > rejected[key].rejections and rejected[key].is_surely_rejected:
                 raise Violation(
                     f"{key} was rejected {rejected[key].rejections} times and has {count} dead letters (doubled)"
                 )

@@ -44,6 +44,7 @@ EXEMPT = {
     "limiter_request_now": "a number",
     "limiter_return": "a number",
     "publish_at_most_once": "as publish",
+    "take_dead_letters": "as publish",
     "handed_over": "as publish",
     "cancel": "one consumer",
     "consume": "one consumer",

@@ -8,6 +8,7 @@ import pika
 import pytest
 
 from warren import Cluster
+from warren.mirror.sync.sync_source import SyncSource
 from warren.tests.cluster_system.nodes import wait_for, warren_cluster
 from warren.tests.cluster_system.operating import PATIENT, declared
 
@@ -100,3 +101,38 @@ def test_sync_queue_returns_when_the_replica_has_everything(tmp_path, command):
         ran = command(third, "cancel_sync_queue", "ha-orders")
         banner = "Stopping synchronising queue 'ha-orders' in vhost '/' ..."
         assert (ran.code, ran.out.splitlines()) == (0, [banner, "not_syncing"])
+
+
+#: Bytes of each message of a queue that two nodes copy, and how many there are.
+SIZE, COUNT = 10_000, 1500
+
+
+def test_the_second_goes_on_when_the_first_is_in_the_ring(tmp_path, monkeypatch):
+    """Of two nodes that copied a transient queue, the second began again when the first was in the ring (CL-84)."""
+    sent, chunk = [], SyncSource.chunk
+
+    async def noted(source, first):
+        found = await chunk(source, first)
+        sent.extend(found[2])
+        return found
+
+    monkeypatch.setattr(SyncSource, "chunk", noted)
+    with Cluster(3, data_dir=tmp_path, net_ticktime=20.0) as cluster:
+        home = cluster.broker(0)
+        home.declare_queue("q")
+        for number in range(COUNT):
+            home.publish(number.to_bytes(SIZE, "big"), "q")
+        cluster.set_policy("ha", "^q", {"ha-mode": "all"})
+
+        def are_in_sync() -> bool:
+            home.publish(bytes(SIZE), "q")
+            return len(cluster.queue("q").in_sync) == 3
+
+        wait_for("both to have the queue", are_in_sync, seconds=60)
+        copied = sum(map(len, sent))
+        assert 2 * SIZE * COUNT <= copied < 2.2 * SIZE * home.queue("q").messages
+        last = cluster.queue("q").in_sync[-1]
+        cluster.broker(0)._node.operate("promote", name="q", vhost="/", node=last)
+        wait_for("the second to be the master", lambda: cluster.broker(last).queue("q").node == last)
+        bodies = [cluster.broker(last).get("q").body for _ in range(COUNT)]
+        assert bodies == [number.to_bytes(SIZE, "big") for number in range(COUNT)]

@@ -123,7 +123,7 @@ class FakeReplica:
         if earlier is not None:
             self.backing.recover(earlier.backing)
         self.loader = None
-        self.role = SimpleNamespace(is_quiet=True)
+        self.role = SimpleNamespace(is_quiet=True, awaits_targets=False)
         self.is_alive = True
         self.has_promoted = self.is_at_rest = False
         self.credit = CreditFlow((400, 200), lambda peer, amount: None)

@@ -329,6 +329,9 @@ class Group(Role):
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:
         raise AssertionError("nothing is routed to a group")
 
+    def take_dead_letters(self, entries: list[AtMostOnceEntry], first: int, is_repeated: bool) -> None:
+        raise AssertionError("nothing is routed to a group")
+
     def take_handed_over(self, entries: list[HandedEntry]) -> None:
         raise AssertionError("nothing is routed to a group")
 

@@ -29,7 +29,7 @@ from ..disk.transit import Transit
 from ..effects import Effects
 from ..pacing.admission import Admission
 from ..publisher_confirms import PublisherConfirms
-from .dead_letterer import DeadLetterer
+from .dead_letters.dead_letterer import DeadLetterer
 from .dispatch import Dispatch
 from .length_limit import LengthLimit
 from .message_expiry import MessageExpiry
@@ -360,7 +360,8 @@ class Intake(Arrivals):
 
     def _expire(self, arrival: Arrival) -> bool:
         """Drop messages that expire on arrival. False if some are left, which must enter the queue and expire there:
-        very many queues get their dead letters, or those of messages before them.
+        very many queues get their dead letters, or those of messages before them, or these have to be safe elsewhere
+        before the messages may leave.
         """
         dead_letterer, count = self._dead_letterer, len(arrival.contents)
         if dead_letterer.waiting is not None:

@@ -10,7 +10,7 @@ from ....store.queue.levels.fair_queue import FairQueue
 from ..arrivals import Arrival
 from ..disk.head_read import HeadRead
 from ..effects import Effects
-from .dead_letterer import DeadLetterer
+from .dead_letters.dead_letterer import DeadLetterer
 
 #: Messages dropped from the head at a time.
 DROP_BATCH = 400

@@ -12,7 +12,7 @@ from ....store.queue.levels.fair_queue import FairQueue
 from ....store.queue.levels.level_tags import LEVEL_SHIFT
 from ..consumers.consumers import Consumers
 from ..listing import replica_items
-from .dead_letterer import DeadLetterer
+from .dead_letters.dead_letterer import DeadLetterer
 from .range_readers import RangeReaders
 from .utilisation import Utilisation
 

@@ -44,7 +44,8 @@ from ..consumers.held_limit import HeldLimit, bounds_of, give_limits, sets_bound
 from ..consumers.pending_tags import joined_pieces
 from ..pacing.pace_clocks import PaceClocks
 from ..role import Role, Steps, Wait
-from .dead_letterer import DeadLetterer, Rejections
+from .dead_letters.dead_letterer import DeadLetterer
+from .dead_letters.rejections import Rejections
 from .delivery_counts import DeliveryCounts
 from .dispatch import Dispatch
 from .intake import Intake, PublishDelay
@@ -207,6 +208,7 @@ class Master(Role):
 
     def use_backing(self, backing: BackingQueue) -> None:
         self.backing = backing
+        self.dead_letterer.row = self.state.row
         for part in (
             self.dead_letterer,
             self.length_limit,
@@ -237,20 +239,15 @@ class Master(Role):
 
     def leave(self) -> None:
         self.rest()
-        self._send_dead_letters()
+        self.dead_letterer.send_all()
         for record in self.state.channels.values():
             for _ in chain(self._forget_consumers(record), self._requeue(record)):
                 pass
 
     def end(self) -> None:
-        self._send_dead_letters()
+        self.dead_letterer.send_all()
         if self.pace_clocks is not None:
             self.pace_clocks.end()
-
-    def _send_dead_letters(self) -> None:
-        """Send all dead letters that wait for another turn."""
-        while self.dead_letterer.waiting is not None:
-            self.dead_letterer.send_waiting()
 
     @property
     def _phrase(self) -> str:
@@ -260,6 +257,10 @@ class Master(Role):
     @property
     def is_quiet(self) -> bool:
         return not self.rejections.reads and self.dead_letterer.waiting is None
+
+    @property
+    def awaits_targets(self) -> bool:
+        return self.dead_letterer.shipped > 0
 
     # -- turns --------------------------------------------------------------------------------------
 
@@ -342,6 +343,9 @@ class Master(Role):
 
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:
         self.intake.add_at_most_once(entries)
+
+    def take_dead_letters(self, entries: list[AtMostOnceEntry], first: int, is_repeated: bool) -> None:
+        self.intake.add_dead_letters(entries, first, is_repeated)
 
     def take_handed_over(self, entries: list[HandedEntry]) -> None:
         self.intake.add_handed_over(entries)

@@ -14,7 +14,7 @@ from ....store.messages.message import Expiries, Origins
 from ....store.queue.backing_queue import BackingQueue
 from ..disk.head_read import HeadRead
 from ..effects import Effects
-from .dead_letterer import DeadLetterer
+from .dead_letters.dead_letterer import DeadLetterer
 
 #: Messages expired before other messages of the queue's mailbox get their turn (FC-36).
 EXPIRY_STEP = 400

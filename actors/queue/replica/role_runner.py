@@ -7,7 +7,7 @@ for example, cancel-ok follows every delivery to the consumer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ....routing.decorators import QueueDecorator, notify
@@ -17,12 +17,12 @@ from ...contracts.channel import to_channel
 from ...pace.holder import pacer
 from ..effects import Effects
 from ..role import Result, Role, Steps, Wait
+from .shipping import Shipping, ShippingProcess
 
 if TYPE_CHECKING:
-    from ....runtime.contract import Address, ProcessMessage
+    from ....runtime.contract import Address, ProcessMessage, Sender
     from ....runtime.coroutines import Slices
     from ....store.queue.variable.read_ahead import ReadAheadJob
-    from ...context.node_context import NodeContext
     from ...contracts.pace import ClockName, ToPacer
     from ..disk.disk_loader import DiskLoader, Job
     from ..disk.durability import Durability
@@ -41,14 +41,10 @@ RESTING_SECONDS = 0.05
 _NO_PACERS: frozenset[str] = frozenset()
 
 
-class RoleProcess(Protocol):
+class RoleProcess(ShippingProcess, Protocol):
     """The process of a replica, as its runner sees it. The runner has the process and not a bound method for each of
     these, because these would cost every idle queue memory.
     """
-
-    def send(self, address: Address[object], message: object) -> None: ...
-
-    def spawn(self, coroutine: Coroutine[object, None, None]) -> None: ...
 
     def start_timer(self, seconds: float, payload: str) -> int: ...
 
@@ -58,10 +54,7 @@ class RoleProcess(Protocol):
 
     def request_turn(self) -> None: ...
 
-    def next_turn(self) -> Awaitable[None]: ...
-
-    @property
-    def context(self) -> NodeContext: ...
+    def reply(self, sender: Sender, value: object) -> None: ...
 
     @property
     def durability(self) -> Durability | None:
@@ -85,6 +78,7 @@ class RoleRunner:
         "_channels",
         "_pacers",
         "_process",
+        "_shipping",
         "_stage",
         "_timers",
         "decorators",
@@ -108,6 +102,8 @@ class RoleRunner:
         self.decorators: tuple[QueueDecorator, ...] = ()
         #: The role's timers that run, by name. None as long as it has started none, as that of an idle queue.
         self._timers: dict[str, int] | None = None
+        #: Sends the dead letters that have to be safe at their targets. None before the first.
+        self._shipping: Shipping | None = None
         #: The addresses of the pacers that the role has asked, which are monitored. Nearly all queues ask none.
         self._pacers = _NO_PACERS
 
@@ -176,6 +172,16 @@ class RoleRunner:
             jobs, effects.jobs = effects.jobs, ()
             for job in jobs:
                 process.spawn(self._run_job(job))
+        if effects.shipments:
+            shipments, effects.shipments = effects.shipments, ()
+            if self._shipping is None:
+                self._shipping = Shipping(process)
+            for shipment in shipments:
+                self._shipping.ship(shipment)
+        if effects.answered:
+            answered, effects.answered = effects.answered, ()
+            for sender in answered:
+                process.reply(sender, True)
         if effects.to_pacer:
             wanted_slots, effects.to_pacer = effects.to_pacer, ()
             for clock, request in wanted_slots:

@@ -151,6 +151,9 @@ class Stream(Role):
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:
         self._arrivals.add_at_most_once(entries)
 
+    def take_dead_letters(self, entries: list[AtMostOnceEntry], first: int, is_repeated: bool) -> None:
+        self._arrivals.add_dead_letters(entries, first, is_repeated)
+
     def take_handed_over(self, entries: list[HandedEntry]) -> None:
         self._arrivals.add_handed_over(entries)
 

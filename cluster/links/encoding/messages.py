@@ -72,6 +72,7 @@ TO_REPLICAS = (
 TO_QUEUES = (
     Crossing(300, to_queue.publish, TEXT, Each(PUBLISH_ENTRY), TEXT, INTEGER, INTEGER, is_credited=True),
     Crossing(301, to_queue.publish_at_most_once, Each(AT_MOST_ONCE_ENTRY), is_credited=True),
+    Crossing(319, to_queue.take_dead_letters, Each(AT_MOST_ONCE_ENTRY), BOOLEAN, answer=BOOLEAN),
     Crossing(302, to_queue.consume, *_CONSUMER, answer=BOOLEAN),
     Crossing(303, to_queue.cancel, TEXT, TEXT, answer=BOOLEAN),
     Crossing(304, to_queue.get, TEXT, ADDRESS, BOOLEAN, answer=Parts(Optional(DELIVERY), INTEGER)),

@@ -82,6 +82,7 @@ REPORT = st.tuples(TEXT, TEXT, TEXT, TEXT, TEXT)
 MESSAGE = {
     "publish": ((TEXT, st.lists(PUBLISH, max_size=3), TEXT, NUMBER, NUMBER), None),
     "publish_at_most_once": ((st.lists(AT_MOST_ONCE, max_size=3),), None),
+    "take_dead_letters": ((st.lists(AT_MOST_ONCE, max_size=3), st.booleans()), st.booleans()),
     "consume": ((TEXT, ADDRESS, TEXT, FLAG, FLAG, NUMBER, FLAG, NUMBER, TABLE, TEXT), FLAG),
     "cancel": ((TEXT, TEXT), FLAG),
     "get": ((TEXT, ADDRESS, FLAG), st.tuples(st.none() | DELIVERY, NUMBER)),

@@ -10,9 +10,9 @@ partition, and consume. After the network is healed every confirmed message must
     group       `3-of-3`, `3-of-5`, `2-of-3`: how many replicas a queue has, and how many nodes the cluster
     dead        whether clients reject messages as well, so that these become dead letters in another mirrored queue
 
-Dead letters are sent at most once (AB-147), so some are lost in a partition. In the cells that have them, clients
-reject messages before the partition, during it, and when all replicas are well again. What they reject before and
-afterwards must become dead letters; what they reject during the partition may be lost, but must not be doubled.
+In the cells with dead letters, clients reject messages before the partition, during it, and when all replicas are well
+again. No confirmed message may be lost then: it is in its queue again, or in that of the dead letters. What is rejected
+during the partition may come twice as a dead letter; the rest may not.
 """
 
 from __future__ import annotations

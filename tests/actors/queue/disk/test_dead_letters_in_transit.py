@@ -14,7 +14,7 @@ import pytest
 
 from warren.actors.disk import dead_letters_in_transit, file_freeing
 from warren.actors.node.restart_policy import MAX_RESTARTS
-from warren.actors.queue.master import dead_letterer
+from warren.actors.queue.master.dead_letters import dead_letterer
 from warren.amqp.fields import Table
 from warren.amqp.frames import content_body
 from warren.routing.changes import BindingAdded

@@ -1,23 +1,26 @@
 """The dead letters of a queue (amqp-broker section 12).
 
 `DeadLetterer` counts dead messages, makes dead letters of them and has these go to the queues that the dead-letter
-exchange routes them to. From a durable queue to a durable queue on the same node they go by way of the journal
-(`Transit`), so that no crash loses or doubles a persistent one. To any other queue they are sent at most once. Neither
-way uses confirms, credit or the mandatory flag. A dead letter for very many queues is sent over several turns
-(`fan_outs`). `Rejections` hands it the messages that consumers reject.
+exchange routes them to. There are three ways, none of which has credit or mandatory:
+
+- From a durable queue to a durable queue on the same node, neither of them mirrored, they go by way of the journal
+  (`Transit`), so that no crash loses or doubles a persistent one.
+- If the target is on another node, or one of the two queues is mirrored, the dead messages stay here, pending, until
+  all targets have their dead letters safe (`Shipment`). So none is lost; one may come twice if a node fails meanwhile.
+- To any other queue they are sent at most once, and so is what goes to very many queues, which takes several turns
+  (`fan_outs`), and what this queue has refused. So are messages that expire, or that are too many, while
+  `SHIPPED_MOST` others wait for their targets.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import groupby
 from sys import maxsize
 from typing import TYPE_CHECKING
 
-from ....amqp.dead_letter_headers import (
+from .....amqp.dead_letter_headers import (
     DELIVERY_LIMIT,
     EXPIRED,
     MAXLEN,
@@ -25,38 +28,31 @@ from ....amqp.dead_letter_headers import (
     PACED,
     REJECTED,
     dead_letter,
-    is_cycle,
 )
-from ....amqp.fields import Table
-from ....amqp.frames import content_properties, with_properties
-from ....amqp.properties import decode_some, encode_properties
-from ....routing.arguments.queue_settings import QueueSettings
-from ....routing.rows import QueueRow
-from ....routing.shards import with_shards
-from ....routing.table import RoutingTable
-from ....routing.wide_route import WideRoute
-from ....seams import seam
-from ....store.messages.message import Origin, QueuedMessage, body_size
-from ....store.messages.message_ids import SharedIds
-from ....store.queue.backing_queue import BackingQueue
-from ....store.queue.variable.placement import EMBED_BELOW
-from ...contracts.queue import to_queue
-from ..disk.disk_loader import PendingRead
-from ..disk.transit import Transit, number_in_journal
-from ..effects import Effects
+from .....amqp.frames import content_properties, with_properties
+from .....amqp.properties import decode_some, encode_properties
+from .....routing.arguments.queue_settings import QueueSettings
+from .....routing.rows import QueueRow
+from .....routing.shards import with_shards
+from .....routing.table import RoutingTable
+from .....routing.wide_route import WideRoute
+from .....seams import seam
+from .....store.messages.message import Origin, QueuedMessage, body_size
+from .....store.messages.message_ids import SharedIds
+from .....store.queue.backing_queue import BackingQueue
+from .....store.queue.variable.placement import EMBED_BELOW
+from ....contracts.queue import to_queue
+from ...disk.transit import Transit, number_in_journal
+from ...effects import Effects
+from .cycles import Cycles
 from .fan_outs import FanOut, LaterDeaths, Rows, WideHandOver
+from .shipment import Shipment
 
 if TYPE_CHECKING:
-    from ...contracts.queue import AtMostOnceEntry
+    from ....contracts.queue import AtMostOnceEntry
 
     #: The queues that dead letters are routed to, by id, each with the entries for it.
     Targets = dict[str, tuple[QueueRow, list[AtMostOnceEntry]]]
-
-log = logging.getLogger("warren.queue")
-
-#: Dead letters may go round in a cycle of queues, in which case they are dropped. The first drop between each pair of
-#: queues is logged, for this many pairs; later pairs are not, so that the log stays bounded.
-CYCLES_REMEMBERED = 100
 
 #: Messages that die in one step, at first and at most.
 FIRST_BATCH, LARGEST_BATCH = 8, 400
@@ -76,8 +72,13 @@ SENT_AS_ONE = 4
 #: once would take 60 ms.
 FAN_OUT = 256
 
-#: The logged cycles and the counters of a queue of which no message has died yet. Nearly all queues share them.
-_NO_CYCLES: frozenset[tuple[str, str]] = frozenset()
+#: How many dead messages may wait for targets that are kept elsewhere, and how many bytes of them.
+SHIPPED_MOST, SHIPPED_BYTES = 4096, 8 << 20
+
+#: The reasons of messages that consumers have returned.
+_RETURNED = (REJECTED, DELIVERY_LIMIT)
+
+#: The counters of a queue of which no message has died yet. Nearly all queues share them.
 _NONE_DEAD = {EXPIRED: 0, REJECTED: 0, MAXLEN: 0, DELIVERY_LIMIT: 0, PACED: 0}
 
 
@@ -88,18 +89,24 @@ class DeadLetterer:
         "_cycles",
         "_effects",
         "_exchange",
+        "_held",
         "_ids",
+        "_is_bounded",
+        "_must_ship",
         "_routed",
         "_routing",
         "_routing_key",
-        "_row",
         "_sent",
+        "_shipment",
+        "_shipped_bytes",
         "_transit",
         "_wall_clock",
         "backing",
         "batch",
         "counters",
         "dropped",
+        "row",
+        "shipped",
         "waiting",
     )
 
@@ -114,7 +121,7 @@ class DeadLetterer:
         transit: Transit | None,
     ) -> None:
         self._routing = routing
-        self._row = row
+        self.row = row
         self.backing = backing
         self._transit = transit
         self._effects = effects
@@ -130,9 +137,18 @@ class DeadLetterer:
         self._ids = SharedIds(random_bytes)
         #: How often dead letters were routed, so that they go to the shards of a sharded queue in turn.
         self._routed = 0
-        self._cycles = _NO_CYCLES
+        self._cycles = Cycles(row.vhost, row.name)
         #: How many entries for queues the present call of `remove` has made.
         self._sent = 0
+        #: Collects the dead letters of messages that are removed now, and have to wait for their targets.
+        self._shipment: Shipment | None = None
+        #: How many dead messages wait for their targets, and how many bytes they have.
+        self.shipped = self._shipped_bytes = 0
+        self._is_bounded = True
+        #: Messages that are about to die are kept if their dead letters have to be safe at their targets first.
+        self._must_ship = False
+        #: Deaths that wait until fewer do. None before the first.
+        self._held: deque[LaterDeaths] | None = None
         #: What later turns send and hand over; None if nothing waits. While something waits, no further message should
         #: die, and later dead letters are appended here.
         self.waiting: deque[FanOut | WideHandOver | LaterDeaths] | None = None
@@ -161,7 +177,7 @@ class DeadLetterer:
     def _existing_exchange(self) -> str | None:
         """The name of the dead-letter exchange; None if the queue has none, or if there is no exchange of that name."""
         exchange = self._exchange
-        return None if exchange is None or self._routing.exchange(self._row.vhost, exchange) is None else exchange
+        return None if exchange is None or self._routing.exchange(self.row.vhost, exchange) is None else exchange
 
     def report_gone(self, reason: str, tags: Sequence[int]) -> None:
         """Report to the message index, if the queue is indexed, what became of dead messages."""
@@ -183,12 +199,8 @@ class DeadLetterer:
         count = len(messages)
         self._sent = 0
         self.report_gone(reason, [message.tag for message in messages])
-        if self._transit is None:
-            self.publish(reason, messages)
-            self.backing.ack([message.tag for message in messages])
-        else:
-            self.count(reason, count)
-            self._remove(self._transit, LaterDeaths(reason, messages))
+        self.count(reason, count)
+        self._remove(LaterDeaths(reason, messages))
         more = sum([len(message.content) for message in messages]) // BYTES_AS_ONE + self._sent // SENT_AS_ONE
         if more > LARGEST_BATCH:
             self.batch = max(1, min(FIRST_BATCH, LARGEST_BATCH * count // (count + more)))
@@ -196,23 +208,34 @@ class DeadLetterer:
             self.batch = min(2 * self.batch, LARGEST_BATCH)
         return count + more
 
-    def _remove(self, transit: Transit, deaths: LaterDeaths) -> None:
-        """Remove dead messages of a durable queue, and have their dead letters published in the same frame of the
-        journal. Dead letters for very many queues wait for other turns, and so do the messages behind them.
+    def _remove(self, deaths: LaterDeaths) -> None:
+        """Remove dead messages, and have their dead letters published. What goes by way of the journal does so in the
+        same frame. Dead letters for very many queues wait for other turns, and so do the messages behind them.
         """
+        reason, messages = deaths
         if self.waiting is not None:
             self.waiting.append(deaths)
             return
-        reason, messages = deaths
+        if self._is_full and reason in _RETURNED:
+            self._held = self._held or deque()
+            self._held.append(deaths)
+            return
         backing, removed = self.backing, 0
         for some in _of_frames(messages):
+            shipment = Shipment(self.arrived)
+            self._shipment = None if self._is_full else shipment
             is_recorded, count, wide = self._publish(reason, some, True)
-            tags = [message.tag for message in some[:count]]
-            if is_recorded:
+            self._shipment = None
+            tags = [message.tag for message in some[:count] if message.tag not in shipment.sizes]
+            if is_recorded and self._transit is not None:
                 backing.move(tags)
-                transit.close()
+                self._transit.close()
             else:
                 backing.ack(tags)
+            if shipment.sizes:
+                self.shipped += len(shipment.sizes)
+                self._shipped_bytes += sum(shipment.sizes.values())
+                self._effects.ship(shipment)
             removed += count
             if wide is not None:
                 self._wait(wide)
@@ -220,6 +243,29 @@ class DeadLetterer:
                 if removed < len(messages):
                     self._wait(LaterDeaths(reason, messages[removed:]))
                 return
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether so many dead messages wait for their targets that no more may. Then messages that were returned stay
+        pending, and die later. Others would be in the way of consumers, so their dead letters are sent at most once.
+        """
+        return self._is_bounded and (self.shipped >= SHIPPED_MOST or self._shipped_bytes >= SHIPPED_BYTES)
+
+    def arrived(self, shipment: Shipment) -> None:
+        """Remove the messages of a shipment, because all their dead letters are safe."""
+        shipped = self.shipped = self.shipped - len(shipment.sizes)
+        self._shipped_bytes -= sum(shipment.sizes.values())
+        self.backing.ack(list(shipment.sizes))
+        while self._held and self.shipped <= shipped:
+            self._remove(self._held.popleft())
+
+    def send_all(self) -> None:
+        """Send everything that waits, because the queue ends or gets another role."""
+        self._is_bounded = False
+        while self.waiting is not None:
+            self.send_waiting()
+        while self._held:
+            self._remove(self._held.popleft())
 
     def _wait(self, item: FanOut | WideHandOver | LaterDeaths) -> None:
         """Append `item` to `waiting`, and ask for another turn."""
@@ -238,9 +284,12 @@ class DeadLetterer:
 
     def publish_first(self, reason: str, messages: Sequence[QueuedMessage]) -> tuple[bool, int]:
         """As `publish`, but end before the first message whose dead letter the journal would hand over to very many
-        queues. Returns the number of messages before that one as well.
+        queues, or that has to wait until its targets have the dead letter. Returns the number of messages before that
+        one as well.
         """
+        self._must_ship = not self._is_full
         is_recorded, count, _ = self._publish(reason, messages, self._transit is not None)
+        self._must_ship = False
         self.count(reason, count)
         return is_recorded, count
 
@@ -264,7 +313,7 @@ class DeadLetterer:
         for (_, props), group in groupby(messages, key=_origin_and_properties):
             run = list(group)
             found = self._route(reason, exchange, run, props, targets, may_wait)
-            if isinstance(found, WideHandOver):
+            if found is None or isinstance(found, WideHandOver):
                 self._send(targets)
                 return is_recorded, count, found
             is_recorded, count = is_recorded or found, count + len(run)
@@ -316,17 +365,17 @@ class DeadLetterer:
         """The next queues that get a dead letter, at most this many."""
         taken, headers = rows.take(most), rows.headers
         if headers is not None:
-            taken = [row for row in taken if not self._is_cycle(headers, row)]
-        return with_shards(self._routing, self._row.vhost, tuple(taken), rows.number)
+            taken = [row for row in taken if not self._cycles.has(headers, row.name)]
+        return with_shards(self._routing, self.row.vhost, tuple(taken), rows.number)
 
     def _die(self, deaths: LaterDeaths) -> None:
         """Remove the dead messages at the head of `waiting`. If some of them have to wait again, they stay ahead of all
         others.
         """
-        assert self.waiting is not None and self._transit is not None
+        assert self.waiting is not None
         behind, self.waiting = self.waiting, None
         behind.popleft()
-        self._remove(self._transit, deaths)
+        self._remove(deaths)
         for item in behind:
             self._wait(item)
 
@@ -355,25 +404,26 @@ class DeadLetterer:
         props: bytes,
         targets: Targets,
         may_wait: bool,
-    ) -> bool | WideHandOver:
+    ) -> bool | WideHandOver | None:
         """Hand over the dead letters of messages with one origin and equal properties, or add them to `targets`.
 
         Returns whether they are recorded in the journal. If they `may_wait` and the journal hands them over to very
-        many queues, it does nothing yet and returns the hand-over that has to wait.
+        many queues, it does nothing yet and returns the hand-over that has to wait. It also does nothing, and returns
+        None, if the messages must be kept until their targets have the dead letters.
         """
         origin = messages[0].origin
-        names = self._routing.header_names(self._row.vhost, exchange)
+        names = self._routing.header_names(self.row.vhost, exchange)
         properties, more_headers = decode_some(props, None if names is None else names | NEEDED_HEADERS, True)
         dead, keys = dead_letter(
             properties,
             reason,
-            self._row.shard_of or self._row.name,
+            self.row.shard_of or self.row.name,
             origin.exchange,
             origin.routing_keys,
             int(self._wall_clock()),
             self._routing_key,
         )
-        found = self._routing.begin_route(self._row.vhost, exchange, keys, dead.headers)
+        found = self._routing.begin_route(self.row.vhost, exchange, keys, dead.headers)
         route, rows = (found, ()) if isinstance(found, WideRoute) else (None, found)
         is_wide = route is not None or len(rows) > FAN_OUT
         wide = Rows(route, rows, self._routed, None if reason == REJECTED else dead.headers)
@@ -384,6 +434,9 @@ class DeadLetterer:
                 rows += tuple(self._next_rows(wide, maxsize))
             if not rows:
                 return False
+        is_far = not is_wide and any(map(self._is_far, rows))
+        if is_far and self._must_ship:
+            return None
         self._routed += 1
         new_props = encode_properties(dead, more_headers)
         contents = [with_properties(message.content, new_props) for message in messages]
@@ -394,6 +447,10 @@ class DeadLetterer:
             if self._transit is not None:
                 return WideHandOver(wide, messages, new_origin, contents, body_bytes, [], [])
         is_recorded = False
+        if is_far and self._shipment is not None:
+            shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
+            self._shipment.add(messages, rows, (new_origin, contents, body_bytes, shared))
+            return False
         if self._transit is not None:
             durable = [number_in_journal(row) for row in rows if self._is_near(row)]
             if durable:
@@ -415,26 +472,13 @@ class DeadLetterer:
 
     def _is_near(self, row: QueueRow) -> bool:
         """Whether the journal can hand dead letters over to this queue."""
-        return row.durable and row.node == self._row.node
+        return row.durable and not self._is_far(row)
 
-    def _is_cycle(self, headers: Table | None, row: QueueRow) -> bool:
-        """Whether messages with these headers came back to queue `row` without a rejection (AB-153).
-
-        Logged once for each cycle.
+    def _is_far(self, row: QueueRow) -> bool:
+        """Whether this queue is kept elsewhere than the one whose messages die, so that one may survive without the
+        other.
         """
-        if not is_cycle(headers, row.name):
-            return False
-        cycle = (self._row.name, row.name)
-        if cycle not in self._cycles and len(self._cycles) < CYCLES_REMEMBERED:
-            self._cycles |= {cycle}
-            log.warning(
-                "queue '%s' in vhost '%s': dead letters that came back to queue '%s' without a rejection are dropped. "
-                "Another dead-letter exchange or routing key of a queue in the cycle ends it",
-                self._row.name,
-                self._row.vhost,
-                row.name,
-            )
-        return True
+        return row.node != self.row.node or row.group is not None or self.row.group is not None
 
 
 def _origin_and_properties(message: QueuedMessage) -> tuple[int, bytes]:
@@ -451,46 +495,3 @@ def _of_frames(messages: Sequence[QueuedMessage]) -> Iterator[Sequence[QueuedMes
             start, size = at, 0
     if start < len(messages):
         yield messages[start:]
-
-
-class Rejections:
-    """The messages of one queue that consumers reject, or return too often.
-
-    With a dead-letter exchange they become dead letters, and bodies that are on the disk are read for that first.
-    Without one they are dropped.
-    """
-
-    __slots__ = ("backing", "_dead_letterer", "_effects", "reads")
-
-    def __init__(self, backing: BackingQueue, dead_letterer: DeadLetterer, effects: Effects) -> None:
-        self.backing = backing
-        self._dead_letterer = dead_letterer
-        self._effects = effects
-        #: Rejections whose bodies are being read from the disk.
-        self.reads = 0
-
-    def reject(self, tags: Sequence[int], reason: str = REJECTED) -> int:
-        """Reject messages; return how many acknowledgements would have taken as long."""
-        if self._dead_letterer.is_enabled and self.backing.prepare_pending(tags) is not None:
-            self.reads += 1
-            self._effects.run(PendingRead(tags, partial(self._bodies_read, reason)))
-            return 0
-        return self._drop(reason, tags)
-
-    def _bodies_read(self, reason: str, tags: Sequence[int]) -> None:
-        self.reads -= 1
-        self._drop(reason, tags)
-
-    def _drop(self, reason: str, tags: Sequence[int]) -> int:
-        if self._dead_letterer.is_enabled:
-            messages = self.backing.pending_messages(tags)
-            cost = self._dead_letterer.remove(reason, messages)
-            if len(messages) < len(tags):
-                # The messages that are missing here had bodies that the disk has lost. They cannot become dead letters.
-                found = {message.tag for message in messages}
-                self.backing.ack([tag for tag in tags if tag not in found])
-            return cost
-        self._dead_letterer.count(reason, len(tags))
-        self._dead_letterer.report_gone(reason, tags)
-        self.backing.ack(tags)
-        return 0

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ....routing.wide_route import WideRoute
+from .....routing.wide_route import WideRoute
 
 if TYPE_CHECKING:
-    from ....amqp.fields import Table
-    from ....routing.rows import QueueRow
-    from ....store.messages.message import Origin, QueuedMessage
-    from ...contracts.queue import AtMostOnceEntry
+    from .....amqp.fields import Table
+    from .....routing.rows import QueueRow
+    from .....store.messages.message import Origin, QueuedMessage
+    from ....contracts.queue import AtMostOnceEntry
 
 
 class Rows:
