@@ -121,7 +121,7 @@ def _rewanted(
     mirrors = dict.fromkeys(node for node in (*live, *group.wanted) if node != master)
     synced = [member.node for member in group.ring[1:] if is_live(definitions, member)]
     nodes = suggested(mode, row.queue_id, master, tuple(mirrors), synced, [*running, master])
-    return _without_surplus(definitions, replace(group, wanted=nodes))
+    return _without_surplus(definitions, group if nodes == group.wanted else replace(group, wanted=nodes))
 
 
 def _without_surplus(definitions: Definitions, group: MirrorGroup) -> MirrorGroup:
@@ -144,10 +144,9 @@ def _without_surplus(definitions: Definitions, group: MirrorGroup) -> MirrorGrou
 def _with_ring(group: MirrorGroup, ring: Iterable[Member], learners: Iterable[Member] | None = None) -> MirrorGroup:
     """The group with this ring, at the next epoch if the ring differs from the present one."""
     members = tuple(ring)
-    if learners is not None:
-        group = replace(group, learners=tuple(learners))
+    following = group.learners if learners is None else tuple(learners)
     if members == group.ring:
-        return group
+        return group if following == group.learners else replace(group, learners=following)
     epoch = group.epoch + 1
     there = {member.node for member in members}
     left = tuple((member.node, epoch) for member in group.ring if member.node not in there)
@@ -155,6 +154,7 @@ def _with_ring(group: MirrorGroup, ring: Iterable[Member], learners: Iterable[Me
     return replace(
         group,
         ring=members,
+        learners=following,
         epoch=epoch,
         reign=group.reign if members[0] == group.ring[0] else epoch,
         was=(*(each for each in group.was if each[0] not in names), *left)[-REMEMBERED:],
@@ -169,6 +169,9 @@ def _with(row: QueueRow, group: MirrorGroup | None, state: QueueState | None = N
     if group is None:
         return replace(row, group=None, replicas=(row.node,))
     before = row.group
+    if group is before and state in (None, row.state):
+        # A copy would take longer than all else, and most groups stay as they are when nodes or policies change.
+        return row
     is_moved = before is not None and before.master != group.master
     return replace(
         row,

@@ -6,12 +6,36 @@ import pytest
 
 from warren.simulation.cluster.plan import parse_cluster_plan
 from warren.simulation.cluster.schedule import run
-from warren.tests.simulation.cluster.matrix import CONSUMERS, GROUPS, PARTITIONS, SECONDS, cells, plan_of, sample
+from warren.tests.simulation.cluster.matrix import (
+    CONSUMERS,
+    GROUPS,
+    PARTITIONS,
+    SECONDS,
+    Cell,
+    cells,
+    plan_of,
+    sample,
+)
 
 
 @pytest.mark.parametrize("cell", sample(), ids=str)
 def test_nothing_confirmed_is_lost_in_a_partition(cell):
     outcome = run(1, plan_of(cell, 1))
+    assert outcome.failure is None, outcome.story
+
+
+@pytest.mark.parametrize(
+    "cell, seed",
+    [
+        (Cell("random-node", 10, "consuming", "3-of-3", True), 3),
+        (Cell("halves", 10, "mixed", "2-of-3", True), 1),
+        (Cell("random-halves", 10, "mixed", "2-of-3", True), 5),
+    ],
+    ids=str,
+)
+def test_what_is_rejected_in_a_partition_is_not_lost(cell, seed):
+    """Messages that were rejected while the network was cut were lost in these schedules (AB-147)."""
+    outcome = run(seed, plan_of(cell, seed))
     assert outcome.failure is None, outcome.story
 
 
