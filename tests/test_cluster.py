@@ -10,10 +10,12 @@ import pytest
 from warren import Broker, BrokerError, Cluster
 from warren.actors.contracts.membership import CountsAsDown
 from warren.actors.metadata.state.commands import CreateVhost
+from warren.amqp import methods as m
 from warren.cluster.metadata.replicated_state import ReplicatedState
 from warren.running_node import RunningNode
 from warren.runtime.errors import ProcessTimeout
 from warren.tests.behaviour.wire import Client, Refused
+from warren.tests.cluster_system.nodes import wait_for
 
 #: Seconds that a test waits for a cluster to be healthy again, because a busy machine may be slow.
 LONG = 120.0
@@ -55,6 +57,33 @@ def test_the_others_go_on_when_a_node_is_killed(tmp_path):
         cluster.wait_healthy(LONG)
         assert cluster.broker(2).declare_queue("new", passive=True) == "new"
         assert cluster.get("kept").body == b"m"
+
+
+def test_a_rejected_message_waits_for_the_node_of_its_dead_letter_queue(tmp_path):
+    """A rejected message stays in its queue while the node of its dead-letter queue is away (AB-147)."""
+    with Cluster(3, data_dir=tmp_path, net_ticktime=20.0) as cluster:
+        cluster.broker(2).declare_queue("grave", durable=True)
+        cluster.broker(0).declare_queue(
+            "source", durable=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
+        )
+        home = cluster.broker(0)
+        channel = Client(home.url).channel()
+
+        def reject(body: bytes) -> None:
+            assert home.publish(body, "source", delivery_mode=2)
+            assert channel.get("source").body == body
+            channel.send(m.BasicReject(delivery_tag=int(body), requeue=False))
+
+        reject(b"1")
+        wait_for("the first dead letter", lambda: home.queue("grave").messages == 1, seconds=LONG)
+        wait_for("the message to leave", lambda: home.queue("source").messages == 0, seconds=LONG)
+        cluster.kill(2)
+        reject(b"2")
+        wait_for("the message to be kept", lambda: home.queue("source").messages_unacknowledged == 1, seconds=LONG)
+        cluster.start_node(2)
+        cluster.wait_healthy(LONG)
+        wait_for("the message to leave", lambda: home.queue("source").messages == 0, seconds=LONG)
+        assert [home.get("grave").body for _ in range(2)] == [b"1", b"2"]
 
 
 def test_a_node_that_is_cut_off_answers_nothing(tmp_path):
