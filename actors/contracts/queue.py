@@ -322,7 +322,7 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         several, or when the queue has refused them because it is full. `is_repeated`: they were sent before, and an
         earlier process of this queue may have taken them.
 
-        Raises AmqpError if this queue is not open.
+        Raises AmqpError if this queue is not open, or its node stops.
         """
 
     # -- from channels: consuming -------------------------------------------------------------------

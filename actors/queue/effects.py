@@ -78,6 +78,7 @@ class Effects:
         "consumers_changed",
         "end_reason",
         "endings",
+        "ends_shipping",
         "grants",
         "has_requests",
         "head_read",
@@ -122,6 +123,8 @@ class Effects:
         self.to_pacer: tuple[tuple[ClockName, ProcessMessage[ToPacer, None]], ...] = ()
         #: Dead letters that the replica sends, and reports when they are safe at their targets (`Shipping`).
         self.shipments: tuple[Shipment, ...] = ()
+        #: Whether shipments are sent at most once, because the queue ends.
+        self.ends_shipping = False
         #: The queues whose dead letters are safe here. They are answered `True`.
         self.answered: tuple[Sender, ...] = ()
         #: Why the queue is to end by itself.
@@ -140,6 +143,9 @@ class Effects:
     def ship(self, shipment: Shipment) -> None:
         self.shipments += (shipment,)
         self.has_requests = True
+
+    def end_shipping(self) -> None:
+        self.ends_shipping = self.has_requests = True
 
     def answer(self, sender: Sender) -> None:
         self.answered += (sender,)

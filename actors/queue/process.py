@@ -229,7 +229,7 @@ class Queue(MemberProcess):
             self.role.publish_at_most_once(entries)
 
     def on_take_dead_letters(self, sender: Sender, entries: list[AtMostOnceEntry], is_repeated: bool) -> None:
-        if not self.stage.is_open:
+        if not self.stage.is_open or self.stage.is_held:
             raise no_queue(self.row.vhost, self.row.name)
         if self.membership.keeps:
             self.membership.keep(sender, lambda: self.on_take_dead_letters(sender, entries, is_repeated))

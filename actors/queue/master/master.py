@@ -246,6 +246,8 @@ class Master(Role):
 
     def end(self) -> None:
         self.dead_letterer.send_all()
+        if self.awaits_targets:
+            self.effects.end_shipping()
         if self.pace_clocks is not None:
             self.pace_clocks.end()
 

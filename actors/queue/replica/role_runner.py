@@ -178,6 +178,8 @@ class RoleRunner:
                 self._shipping = Shipping(process)
             for shipment in shipments:
                 self._shipping.ship(shipment)
+        if effects.ends_shipping and self._shipping is not None:
+            self._shipping.send_rest()
         if effects.answered:
             answered, effects.answered = effects.answered, ()
             for sender in answered:

@@ -60,39 +60,54 @@ class Shipping:
     def __init__(self, process: ShippingProcess) -> None:
         self._process = process
         #: By the id of each target that has not taken everything: what it has still to get.
-        self._ways: dict[str, deque[tuple[Shipment, list[AtMostOnceEntry]]]] = {}
+        self._ways: dict[str, _Way] = {}
 
     def ship(self, shipment: Shipment) -> None:
         """Begin to send a shipment."""
         for queue_id, (row, entries) in shipment.targets.items():
             way = self._ways.get(queue_id)
-            if way is not None:
-                way.append((shipment, entries))
-            else:
-                way = self._ways[queue_id] = deque([(shipment, entries)])
-                self._process.spawn(self._send(row, way))
+            if way is None:
+                way = self._ways[queue_id] = _Way(row)
+                self._process.spawn(self._send(way))
+            way.waiting.append((shipment, entries))
 
-    async def _send(self, row: QueueRow, way: deque[tuple[Shipment, list[AtMostOnceEntry]]]) -> None:
-        while way:
-            count, request = _first(way)
+    def send_rest(self) -> None:
+        """Send at most once what no request has yet, because the queue ends and waits for no answer any more."""
+        for way in self._ways.values():
+            current = self._current(way.row)
+            rest = [entry for _, entries in list(way.waiting)[way.requested :] for entry in entries]
+            if rest and current is not None and current.address is not None:
+                self._process.send(current.address, to_queue.publish_at_most_once(rest))
+            while len(way.waiting) > way.requested:
+                way.waiting.pop()
+
+    async def _send(self, way: _Way) -> None:
+        await self._process.next_turn()  # so that the first request has what dies in this turn
+        while way.waiting:
+            request = way.take()
             seconds, is_repeated = RETRY_SECONDS, False
-            while not await self._has_taken(row, request, is_repeated):
+            while not await self._has_taken(way.row, request, is_repeated):
                 is_repeated = True
                 await self._process.sleep(seconds)
                 seconds = min(2 * seconds, RETRY_MOST)
-            for _ in range(count):
-                shipment, _ = way.popleft()
+            for _ in range(way.requested):
+                shipment, _ = way.waiting.popleft()
+                way.requested -= 1
                 shipment.waits_for -= 1
                 if not shipment.waits_for:
                     shipment.arrived(shipment)
                     await self._process.next_turn()
-        del self._ways[row.queue_id]
+        del self._ways[way.row.queue_id]
+
+    def _current(self, row: QueueRow) -> QueueRow | None:
+        """The present row of a target; None if it was deleted."""
+        current = self._process.context.routing.queue(row.vhost, row.name)
+        return current if current is not None and current.queue_id == row.queue_id else None
 
     async def _has_taken(self, row: QueueRow, entries: list[AtMostOnceEntry], is_repeated: bool) -> bool:
         """Send dead letters to their target; return whether it has them safe, or does not need them any more."""
-        process = self._process
-        current = process.context.routing.queue(row.vhost, row.name)
-        if current is None or current.queue_id != row.queue_id:
+        process, current = self._process, self._current(row)
+        if current is None:
             return True
         if current.address is None:
             return False
@@ -105,14 +120,24 @@ class Shipping:
             return False
 
 
-def _first(way: deque[tuple[Shipment, list[AtMostOnceEntry]]]) -> tuple[int, list[AtMostOnceEntry]]:
-    """How many shipments the next request has, and their dead letters."""
-    request: list[AtMostOnceEntry] = []
-    size = count = 0
-    for _, entries in way:
-        request += entries
-        count += 1
-        size += sum([entry[2] for entry in entries])
-        if size >= REQUEST_BYTES:
-            break
-    return count, request
+class _Way:
+    """What one target has still to get. A request has the first `requested` of the waiting shipments."""
+
+    __slots__ = ("requested", "row", "waiting")
+
+    def __init__(self, row: QueueRow) -> None:
+        self.row = row
+        self.waiting: deque[tuple[Shipment, list[AtMostOnceEntry]]] = deque()
+        self.requested = 0
+
+    def take(self) -> list[AtMostOnceEntry]:
+        """The dead letters of the next request."""
+        request: list[AtMostOnceEntry] = []
+        size = 0
+        for _, entries in self.waiting:
+            request += entries
+            self.requested += 1
+            size += sum([entry[2] for entry in entries])
+            if size >= REQUEST_BYTES:
+                break
+        return request

@@ -80,7 +80,9 @@ class Scene:
 
 def test_a_rejected_message_stays_until_its_dead_letter_is_safe(stage):
     scene = Scene(stage)
-    scene.reject(b"1", b"2", b"3")
+    scene.reject(b"1")
+    scene.reject(b"2")
+    scene.reject(b"3")
     assert scene.depth == 3 and [bodies for _, bodies, _ in scene.grave.asked] == [[b"1"]], "one request at a time"
     assert scene.grave.answer() == ([b"1"], False)
     stage.settle()
@@ -113,6 +115,18 @@ def test_it_is_sent_again_when_the_target_refuses_it(stage, monkeypatch):
     scene.grave.reply_error(sender, error)
     stage.until(lambda: scene.grave.asked)
     assert scene.depth == 1 and scene.grave.answer() == ([b"1"], True)
+
+
+def test_what_waits_is_sent_at_most_once_when_its_queue_is_deleted(stage):
+    scene = Scene(stage)
+    for number in range(3):
+        scene.reject(b"%d" % number)
+    stage.tell(scene.channel, scene.source.address, "delete", False, False)
+    stage.until(lambda: not stage.is_alive(scene.source.address))
+    stage.settle()
+    ((entries,),) = scene.grave.take("publish_at_most_once")
+    assert [body for entry in entries for body in bodies_of(entry[1])] == [b"1", b"2"]
+    assert [bodies for _, bodies, _ in scene.grave.asked] == [[b"0"]]
 
 
 def test_it_is_dropped_when_the_target_was_deleted(stage, monkeypatch):
