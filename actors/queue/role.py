@@ -99,7 +99,7 @@ class Role(Protocol):
 
     @property
     def awaits_targets(self) -> bool:
-        """Whether dead letters are on their way to queues that have not taken them yet."""
+        """Whether dead letters are in flight to queues that have not taken them yet."""
         return False
 
     # -- turns

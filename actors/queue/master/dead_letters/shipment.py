@@ -1,4 +1,4 @@
-"""`Shipment`: dead letters on their way to queues that are kept elsewhere than the queue of the dead messages.
+"""`Shipment`: dead letters in flight to queues that are kept elsewhere than the queue of the dead messages.
 
 The messages stay in their queue, pending, until every target has reported that its dead letters are safe there, on all
 replicas if it has several. If the queue fails meanwhile, the messages are ready again, and may die a second time.
