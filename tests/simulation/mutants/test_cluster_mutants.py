@@ -19,7 +19,7 @@ FIRST = {
     "any_log_wins": 75,
     "append_answered_before_it_is_on_disk": 8,
     "confirm_before_sync": 118,
-    "confirmed_by_the_master_alone": 5,
+    "confirmed_by_the_master_alone": 8,
     "declared_down_at_once": 10,
     "half_is_a_majority": 13,
     "lease_from_the_answer": 14,
