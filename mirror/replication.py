@@ -398,11 +398,9 @@ class MirrorReplication:
         """Whether all members have received and stored what the master has sent them, and publishers have their
         confirms.
         """
-        backing, confirming = self._mirrored, self._mirrored.confirming
-        role = self._replica.role
+        backing, confirming, role = self._mirrored, self._mirrored.confirming, self._replica.role
         told = min(confirming.received, confirming.stored) >= self._ring.last(ONLY)
-        if role.awaits_targets or not role.is_quiet:
-            return False
+        told = told and role.is_quiet and not role.awaits_targets
         return told and not backing.out and not confirming.is_waiting and not self._replica.state.confirms.unconfirmed
 
     async def _go_on_later(self, rests: int) -> None:
