@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 
 import pytest
 
@@ -69,6 +70,9 @@ FIRST = {
 }
 #: How many runs a story may take to shrink.
 RUNS = 250
+#: How many failures may be shrunk until one has a short story. Which seeds find a bug changes with every process and
+#: message that is added, and the first of them may have a story that stays long.
+STORIES = 3
 
 
 #: The seams in code that a simulated node runs. Those of `cluster/` have their bugs in tests/cluster, those of replicas
@@ -104,14 +108,19 @@ def shrunk(found, limit):
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name):
+    limit = LONGER.get(name, LINES)
     with MUTANTS[name]():
         first = FIRST.get(name, 0)
-        found = next(filter(lambda outcome: outcome.failure, map(run, range(first, first + MOST))), None)
-        assert found is not None, f"{MOST} schedules, and the bug was not found"
-        short = shrunk(found, LONGER.get(name, LINES))
+        failures = filter(lambda outcome: outcome.failure, map(run, range(first, first + MOST)))
+        found = short = None
+        for found in islice(failures, STORIES):
+            short = shrunk(found, limit)
+            if short.lines < limit:
+                break
+        assert found is not None and short is not None, f"{MOST} schedules, and the bug was not found"
         again = run(short.seed, short.plan) if short.seed is not None else None
     assert kind_of(short.failure) == kind_of(found.failure)
-    assert short.lines < LONGER.get(name, LINES), short.story
+    assert short.lines < limit, short.story
     assert again is None or again.story == short.story
 
 
