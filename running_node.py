@@ -120,8 +120,8 @@ class _ProgressWhileRunning(RecoveryProgress):
         self._base = base
         self._progress = progress
 
-    def enter(self, vhost: str) -> None:
-        self._progress.enter(vhost)
+    def enter(self, vhost: str) -> RecoveryProgress:
+        return _ProgressWhileRunning(self._base, self._progress.enter(vhost))
 
     def begin(self, phase: str, total: int) -> None:
         self._progress.begin(phase, total)

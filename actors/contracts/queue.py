@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...runtime.contract import message
 from ...runtime.credit import STORE_PAIR, Pair
+from ...store.disk.progress import NO_PROGRESS, RecoveryProgress
 from ...store.queue.variable.placement import EMBED_BELOW
 from .channel import ToDeliverer
 from .disk import ToDiskUser
@@ -69,6 +70,8 @@ class VhostStorage:
     embed_below: int = EMBED_BELOW
     #: The pair (I, M) of a queue with the journal and with each store.
     credit: Pair = STORE_PAIR
+    #: Is notified of files that queues scan when they are recovered.
+    progress: RecoveryProgress = NO_PROGRESS
 
 
 class LookedUp(NamedTuple):

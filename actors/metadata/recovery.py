@@ -23,6 +23,7 @@ from ...routing.vhost_rows import DEFAULT_EXCHANGES, VhostRows
 from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import Process
+from ...runtime.side_by_side import side_by_side
 from ...store.data_dir.data_dir import DataDir, queue_number
 from ...version import __version__
 from ..contracts.node import to_node, to_queue_supervisor
@@ -43,6 +44,10 @@ log = logging.getLogger("warren.metadata")
 
 #: Queues that are shown in one turn.
 ROWS_AT_A_TIME = 1_000
+
+#: Virtual hosts that are started at the same time. Each waits for the disk several times. More would need more memory,
+#: because each may have a journal of 64 MiB to read.
+STARTED_AT_ONCE = 8
 
 
 class Recovery:
@@ -92,8 +97,7 @@ class Recovery:
         for name in names:
             routing.add_vhost(name, vhosts[name])
             self._policies.recovered(name)
-        for name in names:
-            await self._start_vhost(name)
+        await side_by_side(self._process, STARTED_AT_ONCE, self._start_vhost, names)
         for name in names:
             self._finish(name)
         self._changing.elsewhere.recovered()

@@ -115,9 +115,9 @@ class VhostSupervisor(Process):
 
     async def _recover(self, data_dir: DataDir, rows: list[QueueRow], kept: frozenset[int]) -> list[QueueRow]:
         """Start all processes from what is on the disk, and return the queues' rows as they are then."""
-        context, progress = self.context, self.context.progress
+        context = self.context
+        progress = self.progress = context.progress.enter(self.name)
         began = self.now()
-        progress.enter(self.name)
         self.path = await self.run_blocking(data_dir.make_vhost, self.name)
         disk = context.open_disk(self.path)
         numbers = kept.union(queue_number(row.queue_id) for row in rows)
@@ -148,6 +148,7 @@ class VhostSupervisor(Process):
             found.segment_entries,
             context.limits.embed_below,
             context.settings.msg_store_credit_disc_bound,
+            progress,
         )
         await self.ask(self.queues, to_new_queue_supervisor.start(context, self.storage))
         index = context.settings
@@ -233,7 +234,7 @@ class VhostSupervisor(Process):
             boot_id=context.boot_id,
             credit=context.settings.msg_store_credit_disc_bound,
         )
-        return settings if references is None else replace(settings, references=references, progress=context.progress)
+        return settings if references is None else replace(settings, references=references, progress=self.progress)
 
     def _create(self, process: type[Process], name: str = "") -> Address[Any]:
         address = self.createActor(process)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp.constants import CONNECTION_FORCED
 from ...runtime.errors import ProcessDown
+from ...runtime.side_by_side import side_by_side
 from ...runtime.signal import Signal
 from ...store.data_dir.data_dir import DataDir
 from ..context.starting import to_new_vhost
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from .gate import Gate
 
 log = logging.getLogger("warren.node")
+
+#: Virtual hosts that write what they have to the disk at the same time when the node stops.
+TERMINATED_AT_ONCE = 16
 
 
 class Vhosts:
@@ -124,8 +128,10 @@ class Vhosts:
 
     async def terminate(self) -> None:
         """End all virtual hosts in order: their queues write everything to disk first."""
-        process = self._process
-        for name, address in self._supervisors.items():
-            process.demonitor(("vhost", name))
-            with suppress(ProcessDown):
-                await process.ask(address, to_vhost.terminate())
+        await side_by_side(self._process, TERMINATED_AT_ONCE, self._terminate, list(self._supervisors.items()))
+
+    async def _terminate(self, vhost: tuple[str, Address[ToVhost]]) -> None:
+        name, address = vhost
+        self._process.demonitor(("vhost", name))
+        with suppress(ProcessDown):
+            await self._process.ask(address, to_vhost.terminate())

@@ -1,4 +1,4 @@
-"""The progress bar on a terminal while a broker recovers, for each phase that takes more than a second."""
+"""The progress bar on a terminal while a broker recovers, for phases that take more than a second."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def recovery_progress(stream: TextIO) -> Iterator[RecoveryProgress]:
 
 
 class RecoveryBar(RecoveryProgress):
-    """Shows the progress of one recovery phase at a time.
+    """Shows the progress of one recovery phase at a time: of those that are under way, the one that began first.
 
     Phases are begun in one thread and advanced in others, so a lock guards the bar.
     """
@@ -52,33 +52,35 @@ class RecoveryBar(RecoveryProgress):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lock = threading.Lock()
-        self._vhost = ""
-        self._bar: ProgressBar[int] | None = None
+        #: The phases that are under way. Each virtual host has one at most.
+        self._phases: dict[VhostProgress, ProgressBar[int]] = {}
         self._is_shown = False
         self._next_update = 0.0
 
-    def enter(self, vhost: str) -> None:
-        self._vhost = vhost
+    def enter(self, vhost: str) -> VhostProgress:
+        return VhostProgress(self, vhost)
 
-    def begin(self, phase: str, total: int) -> None:
+    def start_phase(self, of: VhostProgress, label: str, total: int) -> None:
         with self._lock:
-            self._end_bar()
-            self._bar = click.progressbar(length=total, label=f"vhost '{self._vhost}': {phase}", file=self._stream)
-            self._next_update = time.monotonic() + SHOWN_FROM
+            self._end_phase(of)
+            self._phases[of] = click.progressbar(length=total, label=label, file=self._stream)
+            if len(self._phases) == 1:
+                self._next_update = time.monotonic() + SHOWN_FROM
 
-    def advance(self, size: int) -> None:
+    def step(self, of: VhostProgress, size: int) -> None:
         with self._lock:
-            if self._bar is None:
+            bar = self._phases.get(of)
+            if bar is None:
                 return
-            self._bar.make_step(size)
-            if time.monotonic() >= self._next_update:
+            bar.make_step(size)
+            if of is next(iter(self._phases)) and time.monotonic() >= self._next_update:
                 self._next_update = time.monotonic() + BETWEEN
                 self._is_shown = True
-                self._render(self._bar)
+                self._render(bar)
 
-    def leave(self) -> None:
+    def end_phase(self, of: VhostProgress) -> None:
         with self._lock:
-            self._end_bar()
+            self._end_phase(of)
 
     def make_way(self, _record: logging.LogRecord) -> bool:
         """A log filter that clears the bar before a log line is written. The next update shows the bar again."""
@@ -87,14 +89,39 @@ class RecoveryBar(RecoveryProgress):
                 self._stream.write(CLEARED)
         return True
 
-    def _end_bar(self) -> None:
-        if self._bar is not None and self._is_shown:
-            self._render(self._bar)
-            self._stream.write("\n")
-        self._bar = None
-        self._is_shown = False
+    def leave(self) -> None:
+        with self._lock:
+            for each in [*self._phases]:
+                self._end_phase(each)
+
+    def _end_phase(self, of: VhostProgress) -> None:
+        is_first = next(iter(self._phases), None) is of
+        bar = self._phases.pop(of, None)
+        if bar is not None and is_first:
+            if self._is_shown:
+                self._render(bar)
+                self._stream.write("\n")
+            self._is_shown = False
+            self._next_update = time.monotonic() + SHOWN_FROM
 
     def _render(self, bar: ProgressBar[int]) -> None:
         # Click's own rendering would hide the cursor, and a second signal would leave it hidden.
         self._stream.write(CLEARED + bar.format_progress_line()[: shutil.get_terminal_size().columns - 1])
         self._stream.flush()
+
+
+class VhostProgress(RecoveryProgress):
+    """The progress of one virtual host, in the bar that all share."""
+
+    def __init__(self, bar: RecoveryBar, vhost: str) -> None:
+        self._bar = bar
+        self._vhost = vhost
+
+    def begin(self, phase: str, total: int) -> None:
+        self._bar.start_phase(self, f"vhost '{self._vhost}': {phase}", total)
+
+    def advance(self, size: int) -> None:
+        self._bar.step(self, size)
+
+    def leave(self) -> None:
+        self._bar.end_phase(self)

@@ -6,11 +6,12 @@ from __future__ import annotations
 class RecoveryProgress:
     """Receives the progress of a recovery; this base class ignores it.
 
-    The threads that read call it. One virtual host is recovered at a time, in phases.
+    The threads that read call it. Several virtual hosts are recovered at a time, each in phases.
     """
 
-    def enter(self, vhost: str) -> None:
-        """Note that the recovery of this virtual host begins."""
+    def enter(self, vhost: str) -> RecoveryProgress:
+        """Note that the recovery of this virtual host begins, and return what receives its progress."""
+        return self
 
     def begin(self, phase: str, total: int) -> None:
         """Note that a phase begins, which reads `total` bytes."""

@@ -218,13 +218,13 @@ class Durability:
                 # A window that has ended while the queue was down, or just before, may have left files.
                 old_ids = self._ids_directory if variable == first and self.digest_log is None else None
                 needed[variable] = await process.run_brief(
-                    scan, level, terms, self.is_copy, self._context.progress, storage.disk, old_ids
+                    scan, level, terms, self.is_copy, storage.progress, storage.disk, old_ids
                 )
                 if not needed[variable]:
                     self._recovered |= {variable}
             else:
                 # Nothing has to be read, so thousands of such queues start without a hop to another thread each.
-                needed[variable] = level.scan(terms, self._context.progress)
+                needed[variable] = level.scan(terms, storage.progress)
         return needed
 
     async def open_recovered(self, needed: NeededBodies) -> BackingQueue:

@@ -16,8 +16,9 @@ from functools import lru_cache
 from ....portable import IS_PORTABLE
 
 
+@lru_cache(maxsize=1)
 def linux_boot_id() -> str:
-    """The kernel's id of this boot."""
+    """The kernel's id of this boot. Each message store asks for it."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 

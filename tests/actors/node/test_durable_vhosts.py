@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from warren.actors.metadata.recovery import STARTED_AT_ONCE
 from warren.actors.node.operations.registry import OperationError
+from warren.actors.node.vhost_supervisor import VhostSupervisor
+from warren.actors.node.vhosts import TERMINATED_AT_ONCE
 from warren.amqp.fields import Table
 from warren.running_node import RunningNode
 from warren.settings import Settings
@@ -45,6 +50,38 @@ def test_a_created_vhost_outlives_the_node(tmp_path):
     with DurableNode(tmp_path) as node:
         assert node.durable() == before
         assert T in node.routing.vhosts()
+
+
+def test_vhosts_start_and_end_several_at_a_time(tmp_path, monkeypatch):
+    """A node with many virtual hosts does not wait for the disk of each before it turns to the next, and does not have
+    all of them read their journals at once.
+    """
+    under_way, most = Counter(), Counter()
+
+    def counted(name):
+        handle = getattr(VhostSupervisor, name)
+
+        async def counting(supervisor, *arguments):
+            under_way[name] += 1
+            most[name] = max(most[name], under_way[name])
+            try:
+                return await handle(supervisor, *arguments)
+            finally:
+                under_way[name] -= 1
+
+        monkeypatch.setitem(VhostSupervisor._handlers, name.removeprefix("on_"), counting)
+
+    with DurableNode(tmp_path) as node:
+        for number in range(40):
+            node.ask_node("operate", "add_vhost", {"name": f"v{number}"})
+            fill(node, f"v{number}")
+        before = node.durable()
+    counted("on_start")
+    counted("on_terminate")
+    with DurableNode(tmp_path) as node:
+        assert node.durable() == before and most["on_start"] == STARTED_AT_ONCE
+        node.stop()
+    assert most["on_terminate"] == TERMINATED_AT_ONCE
 
 
 def test_a_deleted_vhost_leaves_no_row(tmp_path):

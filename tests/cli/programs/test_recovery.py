@@ -100,10 +100,8 @@ def test_a_phase_of_less_than_a_second_shows_no_bar(on_terminal):
 
 
 def test_a_log_line_replaces_the_bar(on_terminal):
-    logs = "import logging\nfrom warren.cli.programs.recovery_bar import RecoveryBar\nwas = RecoveryBar.advance\n"
-    logs += (
-        "RecoveryBar.advance = lambda bar, size: (was(bar, size), logging.getLogger('test').warning('in between'))\n"
-    )
+    logs = "import logging\nfrom warren.cli.programs.recovery_bar import RecoveryBar\nwas = RecoveryBar.step\n"
+    logs += "RecoveryBar.step = lambda bar, *step: (was(bar, *step), logging.getLogger('test').warning('in between'))\n"
     seen = on_terminal(AT_ONCE + logs)
     assert re.search(r"queue indexes  \[#+\]  100%\s*\r\x1b\[K\S+ \S+ WARNING test: in between", seen)
 
