@@ -198,7 +198,7 @@ class ChannelTable:
         self._context.counts.channel_created += 1
         entry = ChannelEntry(number, channel_id, address)
         self.by_number[number] = self.by_id[channel_id] = entry
-        self._context.sessions.channels_changed(negotiated.user, self._process)
+        self._context.sessions.channels_changed(self._connection_id, 1, self._process)
         events = self._context.events
         if events.are_watched():
             fields = client_events.channel_created(self._context.node_name, config)
@@ -272,7 +272,7 @@ class ChannelTable:
         if self.by_number.get(entry.number) is entry:
             del self.by_number[entry.number]
             self._reader.credit.pop(entry.number, None)
-            self._context.sessions.channels_changed(self._negotiated.user, self._process)
+            self._context.sessions.channels_changed(self._connection_id, -1, self._process)
             self._on_number_freed(entry.number)
 
 

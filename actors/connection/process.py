@@ -486,7 +486,7 @@ class Connection(Process):
         self.send(self.context.alarms, to_alarms.register(self.myAddress, True))
         self.send(self.context.metadata, to_metadata.connection_opened(self.connection_id))
         user, vhost = self.negotiated.user, self.negotiated.vhost
-        session = ClientSession(self.connection_id, self.myAddress, user, vhost, self.channels.by_number)
+        session = ClientSession(self.connection_id, self.myAddress, user, vhost)
         self.context.sessions.enter(session, self)
         self.context.activity.enter(self.connection_id, "connection", self)
         self.is_counted = True

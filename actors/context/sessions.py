@@ -1,8 +1,8 @@
 """`Sessions`: the open connections of a node with their users, for limits and for closing all connections of a user.
 
 A connection enters when its client opens a virtual host, and leaves when its process ends, whatever ended it. The check
-of a limit and the entry are one step of one process, so two clients of one node never share the last place. Channels
-are counted only when a limit on them is checked.
+of a limit and the entry are one step of one process, so two clients of one node never share the last place. The
+channels of each user are counted as they are opened and closed, because a user may have thousands of connections.
 
 In a cluster the limits count the connections and channels of all nodes (AB-174). `SessionTracking` keeps here what the
 other nodes have reported, so a check waits for no other node. It sends them the counts of this node that have a limit
@@ -19,7 +19,7 @@ from ...definitions.records import Parameter, Record, User
 from ..contracts.connection import to_session_tracking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sized
+    from collections.abc import Iterable
 
     from ...runtime.contract import Address
     from ...runtime.process import Process
@@ -48,19 +48,31 @@ class ClientSession:
     address: Address[ToConnection]
     user: str
     vhost: str
-    #: Its open channels, by number. The connection itself adds and removes them.
-    channels: Sized
+    #: How many channels it has open.
+    channels: int = 0
 
 
 class Sessions:
     """The sessions of one node, by connection id, by user and by virtual host, and the counts of other nodes."""
 
-    __slots__ = ("_by_id", "_by_user", "_by_vhost", "_changed", "_is_notified", "elsewhere", "shared", "tracking")
+    __slots__ = (
+        "_by_id",
+        "_by_user",
+        "_by_vhost",
+        "_changed",
+        "_channels",
+        "_is_notified",
+        "elsewhere",
+        "shared",
+        "tracking",
+    )
 
     def __init__(self) -> None:
         self._by_id: dict[str, ClientSession] = {}
         self._by_user: dict[str, dict[str, ClientSession]] = {}
         self._by_vhost: dict[str, dict[str, ClientSession]] = {}
+        #: The open channels of each user that has any.
+        self._channels: dict[str, int] = {}
         #: The counts of each connected node that are not 0, by the name of its system of actors.
         self.elsewhere: dict[str, dict[Counted, int]] = {}
         #: The counts that have a limit and are reported to other nodes; empty while no other node is connected.
@@ -86,6 +98,7 @@ class Sessions:
                 del index[key][connection_id]
                 if not index[key]:
                     del index[key]
+            self._count_channels(session, -session.channels)
             self._counts_changed(session, process)
 
     def _counts_changed(self, session: ClientSession, process: Process) -> None:
@@ -93,10 +106,19 @@ class Sessions:
             for counted in ((VHOST, session.vhost), (USER, session.user), (CHANNELS, session.user)):
                 self._note(counted, process)
 
-    def channels_changed(self, user: str, process: Process) -> None:
-        """Note that a connection of the user, whose process is `process`, has opened or closed a channel."""
-        if self.shared:
-            self._note((CHANNELS, user), process)
+    def channels_changed(self, connection_id: str, change: int, process: Process) -> None:
+        """Note that a connection, whose process is `process`, has opened a channel (1) or closed one (-1)."""
+        session = self._by_id.get(connection_id)
+        if session is not None:
+            self._count_channels(session, change)
+            if self.shared:
+                self._note((CHANNELS, session.user), process)
+
+    def _count_channels(self, session: ClientSession, change: int) -> None:
+        session.channels += change
+        count = self._channels.pop(session.user, 0) + change
+        if count:
+            self._channels[session.user] = count
 
     def _note(self, counted: Counted, process: Process) -> None:
         if counted in self.shared:
@@ -140,4 +162,4 @@ class Sessions:
             return len(self._by_vhost.get(name, ()))
         if kind == USER:
             return len(self._by_user.get(name, ()))
-        return sum(len(session.channels) for session in self.of_user(name))
+        return self._channels.get(name, 0)

@@ -211,6 +211,23 @@ def test_many_connections_come_and_go(client, broker, turns):
         assert monotonic() < deadline
 
 
+def test_a_channel_is_opened_however_many_connections_its_user_has(client, broker, turns):
+    """A limit of a user's channels is checked without a look at each of its connections."""
+    broker.set_user_limits("guest", {"max-channels": MANY})
+
+    def most_calls():
+        turns.forget()
+        client.channel().close()
+        return turns.most.calls
+
+    few = max(most_calls() for _ in range(5))
+    others = [Client(broker.url, timeout=PATIENCE) for _ in range(100)]
+    assert min(most_calls() for _ in range(5)) <= few
+    for other in others:
+        other.abort()
+    broker.set_user_limits("guest", {"max-channels": -1})
+
+
 def test_a_management_process_reads_many_queues_and_users(client, broker, turns):
     """The management process gets a row for each queue and user, then what was counted since (CM-252, CM-335)."""
     for number in range(400):

@@ -18,6 +18,7 @@ from pika.exceptions import (
 
 from warren import Broker, BrokerError, StartError
 
+from ..wire import Client, Refused
 from . import permission_cases
 
 RECORDED = Path(__file__).parents[2] / "testdata" / "permissions.json"
@@ -171,6 +172,36 @@ def test_limits_of_connections_queues_and_channels(own_broker):
         connect(broker)
     broker.set_vhost_limits({"max-connections": -1})
     connect(broker).close()
+
+
+def test_a_channel_is_counted_until_it_or_its_connection_ends(own_broker):
+    """The limit of channels counts those of all connections of a user, and a place is free again when a channel or its
+    connection has ended, in order or not (AB-174).
+    """
+    broker = own_broker()
+    broker.set_user_limits("guest", {"max-channels": 3})
+    for ending in ("channel.close", "a channel error", "connection.close", "a reset"):
+        clients = [Client(broker.url) for _ in range(4)]
+        channels = [client.channel() for client in clients[:3]]
+        with pytest.raises(Refused, match="reached the maximum allowed user limit of .3."):
+            clients[3].channel()
+        if ending == "channel.close":
+            channels[0].close()
+        elif ending == "a channel error":
+            with pytest.raises(Refused, match="404 NOT_FOUND"):
+                channels[0].get("none")
+        elif ending == "connection.close":
+            clients[0].close()
+        else:
+            clients[0].reset()
+        eventually(lambda: len(broker.channels()) == 2)
+        last = Client(broker.url)
+        last.channel()
+        with pytest.raises(Refused, match="reached the maximum allowed user limit of .3."):
+            clients[1].channel()
+        for client in [*clients, last]:
+            client.abort()
+        eventually(lambda: not broker.connections())
 
 
 def test_each_virtual_host_counts_its_own_connections(own_broker):
