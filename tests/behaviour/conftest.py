@@ -1,8 +1,9 @@
 """The broker under test, and clients for it.
 
-All modules share one embedded broker. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the tests run against the
-broker at that URL instead. Run against RabbitMQ, they show that RabbitMQ behaves as the tests require. Tests that need
-the processes or the settings of an embedded broker are then skipped.
+All modules share one embedded broker. After each test it is looked at (`SharedBroker.check`): a test that has broken it
+fails and is named, and the next one gets another broker. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the
+tests run against the broker at that URL instead. Run against RabbitMQ, they show that RabbitMQ behaves as the tests
+require. Tests that need the processes or the settings of an embedded broker are then skipped.
 """
 
 import itertools
@@ -15,22 +16,32 @@ from warren import Broker
 pytest.register_assert_rewrite(f"{__package__}.wire")
 
 from .inside import Inside
+from .shared_broker import SharedBroker
 from .wire import CAPABILITIES, Client
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def broker():
+def shared_broker():
+    shared = SharedBroker()
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture(autouse=True)
+def _shared_broker_outlives_the_test(shared_broker):
+    yield
+    shared_broker.check()
+
+
+@pytest.fixture
+def broker(shared_broker):
     """The embedded broker, or None if the tests run against another one."""
-    if "WARREN_TEST_URL" in os.environ:
-        yield None
-        return
-    with Broker(port=0) as broker:
-        yield broker
+    return None if "WARREN_TEST_URL" in os.environ else shared_broker.running()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def url(broker):
     return broker.url if broker else os.environ["WARREN_TEST_URL"]
 
