@@ -120,19 +120,24 @@ class Unflushed:
         The journal never deletes a file with their records before that, because only files whose records are all on the
         disk are given up.
         """
-        if self._held is None:
-            self._held = deque()
-        self._held.append((position, numbers))
+        # Between two flushes, which may be long apart, entries that the journal has synced would gather here.
+        held = self._still_held() or deque()
+        held.append((position, numbers))
+        self._held = held
 
     @property
     def is_holding(self) -> bool:
         """Whether entries wait for the journal before a flush may write them."""
+        return self._still_held() is not None
+
+    def _still_held(self) -> deque[tuple[int, range]] | None:
+        """What is held, after those entries are left out whose records the journal has synced."""
         held = self._held
         while held and held[0][0] <= self._log.durable:
             held.popleft()
         if not held:
-            self._held = None
-        return bool(held)
+            self._held = held = None
+        return held
 
     def hold_nothing(self) -> None:
         """Have the last flush write everything, even what the journal has not synced, because no flush follows it."""

@@ -566,6 +566,14 @@ class TestHolding:
         index.flush(True)
         assert self.in_segments(disk) == list(range(7))
 
+    def test_none_gather_until_the_next_flush(self, disk):
+        """Entries that the journal has synced are not remembered until a flush asks, because that may take long."""
+        log, index = self.index(disk)
+        for number in range(50):
+            index.unflushed.hold(range(number, number + 1), index.publish(run_of(number, 1)))
+            log.sync()
+        assert len(index.unflushed._held) == 1
+
     def test_an_ack_forgets_them(self, disk):
         log, index = self.index(disk)
         index.unflushed.hold(range(2), index.publish(run_of(0, 2)))
