@@ -29,7 +29,7 @@ PORTABLE_TESTS := test_broker.py clients \
 	$(addprefix store/,bodies data_dir disk journal message_index queue/test_lazy_memory.py \
 	queue/test_shared_bodies.py test_reset.py verify/test_verify.py)
 #: Benchmarks that take many minutes or fill a disk; they run only by name: make bench BENCH=backlog
-LONG_BENCHMARKS := backlog cases churn durable_queues flow_samples mirrored operators partitions remote replicas \
+LONG_BENCHMARKS := backlog cases churn durable_queues flow_samples management mirrored operators partitions remote replicas \
 	restart rounds soak spark torture
 BENCH ?= $(filter-out $(LONG_BENCHMARKS),$(basename $(notdir $(wildcard bench/*.py))))
 #: Packages of the tests with node's amqplib; without npm these tests are skipped and say so.

@@ -244,10 +244,10 @@ class OperatorsBench:
         return sizes
 
 
-def declare_queues(address: str, durable: bool) -> None:
+def declare_queues(address: str, durable: bool, count: int = MANY) -> None:
     with LoadClient(address, 300.0) as client:
-        names = [f"bench.operators.{durable}.{number}" for number in range(MANY)]
-        for start in range(0, MANY, PIPELINE):
+        names = [f"bench.operators.{durable}.{number}" for number in range(count)]
+        for start in range(0, count, PIPELINE):
             client.pipeline(
                 [
                     methods.QueueDeclare(queue=name, durable=durable, arguments=Table())

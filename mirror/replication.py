@@ -48,6 +48,7 @@ from . import handover, instructions
 from .accepted import tell_accepted
 from .backing.mirrored_queue import MirroredQueue
 from .backing.mirrored_stream import mirrored
+from .broadcast_times import BroadcastTimes
 from .follower import Follower
 from .learner_admission import LearnerAdmission
 from .publishers import Reclaims
@@ -125,6 +126,7 @@ class MirrorReplication:
         self._slow_publishers = SlowPublishers(replica.state.credit, replica.credit_freed)
         #: The questions of channels after a failover.
         self._reclaims = Reclaims()
+        self._times = BroadcastTimes(replica.state.histograms.ring_broadcast, replica.now)
         #: The position of the last instruction that this mirror has followed.
         self._followed = 0
         publishers = self._mirrored.publishers
@@ -230,7 +232,7 @@ class MirrorReplication:
         if ring.speaks(ONLY) and not self._is_promoting:
             if backing.out:
                 self._tell_answered(ANSWERED_AT_ONCE)
-                backing.took(ring.broadcast(ONLY, backing.out))
+                backing.took(self._times.sent(ring.broadcast(ONLY, backing.out)))
             self._do()
             if self._reclaims.are_mirrored(backing.confirming):
                 backing.reached_by_all()
@@ -267,6 +269,7 @@ class MirrorReplication:
             self._followed = first + len(taken) - 1
         for report in turn.completed:
             self._mirrored.confirming.reached(report.received, report.stored)
+            self._times.reached(report.received)
         if self._ring.is_out_of_sync:
             self._leave("it lacks what no other replica keeps any more")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
 from thespian.actors import ActorAddress
@@ -35,6 +35,7 @@ class Host(Protocol):
 
     def longest_turns(self) -> list[LongTurnRecord]: ...
     def meter(self) -> Meter | None: ...
+    def mailboxes(self) -> Iterator[tuple[str, int]]: ...
 
     def create_dormant(self, process_class: type[Any], first: Any, name: Hashable) -> Any: ...
     def is_dormant(self, address: ActorAddress) -> bool: ...

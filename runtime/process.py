@@ -476,6 +476,13 @@ class Process(Actor):
         """Measure from now on what all processes of this loop do; None on a system that cannot. Close it in the end."""
         return self._host.meter()
 
+    def mailboxes(self) -> Iterator[tuple[str, int]]:
+        """The class of each process of this loop that waits for its turn now, and how many messages it has.
+
+        The iterator must be used up, or dropped, within the turn. It is empty on a system that cannot tell.
+        """
+        return self._host.mailboxes()
+
     def watch(self, fd: int, read: bool = True, write: bool = False) -> None:
         """Call `on_readable` while `fd` is readable if `read`, `on_writable` while it is writable if `write`.
 

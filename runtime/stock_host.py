@@ -20,7 +20,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -72,6 +72,9 @@ class StockHost:
 
     def meter(self) -> Meter | None:
         return None
+
+    def mailboxes(self) -> Iterator[tuple[str, int]]:
+        return iter(())
 
     def __init__(self, process: Process) -> None:
         self._process = process

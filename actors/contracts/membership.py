@@ -86,6 +86,8 @@ class LaneRow(TypedDict):
     unsent: int
     #: Why the last session ended, or why the last attempt failed; empty if neither has happened.
     last_error: str
+    #: By reason: the attempts of this node to connect that one of the two nodes has refused.
+    rejected: dict[str, int]
     #: Milliseconds from a ping to its answer; None before the first one.
     round_trip: float | None
     address: str

@@ -441,13 +441,6 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         """
 
     @message
-    def storage_info(self) -> InfoItems:
-        """From the node, for listings: how many messages are in memory, and how many are persistent.
-
-        It takes time in proportion to the queue's runs, so it is sent only if an operator asks for these items.
-        """
-
-    @message
     def look_up(self, numbers: list[int]) -> list[LookedUp]:
         """From operations: the messages with these numbers that are in the queue. They stay as they are."""
 

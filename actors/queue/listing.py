@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...store.queue.backing_queue import BackingQueue
-from ...store.queue.inspection import Residence
 from ...store.queue.range_read import SupportsRangeRead
 from ...store.queue.streams.stream_segments import StreamBacking
 from .consumers.consumer import ChannelRecord
@@ -88,22 +87,3 @@ def reading_items(backing: BackingQueue, consumers: int, dedup: int) -> InfoItem
 
 #: The items of `Durability.items` of a queue without a data directory.
 NO_DISK: InfoItems = {"disk_reads": 0, "disk_writes": 0}
-
-#: How many bytes the process of a queue takes, and how many a message in memory takes beside its body. Both are
-#: estimates, because Python does not count memory by process.
-PROCESS_BYTES = 20_000
-MESSAGE_BYTES = 100
-
-
-def storage_items(found: Residence) -> InfoItems:
-    """rabbitmqctl's info items about where a queue keeps its messages."""
-    in_memory = found.ready_in_memory + found.pending_in_memory
-    return {
-        "memory": PROCESS_BYTES + MESSAGE_BYTES * in_memory + found.bytes_in_memory,
-        "messages_ready_ram": found.ready_in_memory,
-        "messages_unacknowledged_ram": found.pending_in_memory,
-        "messages_ram": in_memory,
-        "message_bytes_ram": found.bytes_in_memory,
-        "messages_persistent": found.persistent,
-        "message_bytes_persistent": found.persistent_bytes,
-    }

@@ -23,13 +23,11 @@ from ...routing.arguments.queue_settings import QueueMode, QueueSettings
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.rows import QueueRow
 from ...runtime.exit_reason import ExitKind, ExitReason
-from ...store.queue.inspection import residence
-from ...store.queue.streams.stream_segments import StreamBacking
 from ..context.starting import ToNewQueue
 from ..contracts.queue import Browsed, LookedUp, Peeked
 from .batches import REJECTED_AT_ONCE, fits
 from .consumers.consumer import ChannelRecord, Consumer
-from .listing import NO_DISK, reading_items, storage_items
+from .listing import NO_DISK, reading_items
 from .message_index.look_up import browse, look_up, peek
 from .policed_settings import check_changes
 from .replica.member_process import MemberProcess
@@ -394,6 +392,8 @@ class Queue(MemberProcess):
         """What the queue answers to `info`. A listing reads this between two turns, without a message."""
         items = self.role.info()
         items.update(NO_DISK if self.durability is None else self.durability.items())
+        if self.indexing is not None:
+            items["index_lag"] = self.indexing.lag
         return items
 
     def statistics(self) -> InfoItems:
@@ -406,11 +406,6 @@ class Queue(MemberProcess):
         self._check_not_ending()
         consumers = self.role.counts()[1]
         return reading_items(self.backing, consumers, self.settings.window or 0)
-
-    def on_storage_info(self, sender: Sender) -> Slices[InfoItems]:
-        backing = self.backing
-        # A stream has its messages in segments, and none of its own in memory.
-        return storage_items((yield from residence(backing))) if not isinstance(backing, StreamBacking) else {}
 
     def on_look_up(self, sender: Sender, numbers: list[int]) -> Coroutine[object, None, list[LookedUp]]:
         self._check_not_ending()

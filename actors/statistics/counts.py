@@ -79,7 +79,7 @@ class NodeCounts(MessageCounts):
     to queues. It is None while nobody reads statistics, because only readers remove the entries of deleted exchanges.
     """
 
-    __slots__ = (*CHURN_COUNTERS, "exchanges", "of_type", "routed")
+    __slots__ = (*CHURN_COUNTERS, "exchanges", "index_queries", "of_type", "routed")
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,6 +89,8 @@ class NodeCounts(MessageCounts):
         self.of_type = {name: MessageCounts() for name in (QUORUM.name, STREAM.name)}
         #: Messages that reached at least one queue.
         self.routed = 0
+        #: Searches of message indexes.
+        self.index_queries = 0
         self.connection_created = 0
         self.connection_closed = 0
         self.channel_created = 0

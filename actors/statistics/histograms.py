@@ -137,6 +137,8 @@ class NodeHistograms:
     publish_to_confirm   seconds from a channel's receipt of a publish until it sends the confirm
     publish_to_deliver   seconds from a channel's receipt of a publish until the queue gives it to a consumer
     raft_commit          seconds from the proposal of a change of metadata until it is answered
+    ring_broadcast       seconds from the turn in which a master sends instructions to its ring until all members have
+                         received them; of each queue, one broadcast at a time is measured
     """
 
     __slots__ = (
@@ -145,6 +147,7 @@ class NodeHistograms:
         "publish_to_confirm",
         "publish_to_deliver",
         "raft_commit",
+        "ring_broadcast",
         "samples",
         "timed_confirms",
     )
@@ -155,6 +158,7 @@ class NodeHistograms:
         self.publish_to_confirm = Histogram(SECONDS)
         self.publish_to_deliver = Histogram(SECONDS)
         self.raft_commit = Histogram(SECONDS)
+        self.ring_broadcast = Histogram(SECONDS)
         self.samples = DeliverySamples()
         self.timed_confirms = TimedConfirms(self.publish_to_confirm)
 
@@ -166,4 +170,5 @@ class NodeHistograms:
             "publish_to_confirm_seconds": self.publish_to_confirm.values(),
             "publish_to_deliver_seconds": self.publish_to_deliver.values(),
             "raft_commit_seconds": self.raft_commit.values(),
+            "ring_broadcast_seconds": self.ring_broadcast.values(),
         }

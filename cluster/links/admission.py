@@ -12,6 +12,15 @@ VERSIONS = (1, 1)
 #: Codes of refusals.
 NOT_SUPPORTED, NO_PERMISSION, MALFORMED, CONFLICT, BAD_SECRET = 3, 16, 1004, 1005, 1007
 
+#: The words for the codes, in metrics.
+REASONS = {
+    NOT_SUPPORTED: "not_supported",
+    NO_PERMISSION: "no_permission",
+    MALFORMED: "malformed",
+    CONFLICT: "conflict",
+    BAD_SECRET: "bad_secret",
+}
+
 #: A part of the text of each refusal of a node that has the name of a member and another id (CL-45), by which
 #: `Seeking` recognises it. Such a node stays refused.
 ANOTHER_DIRECTORY = "is a member with another data directory"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from .admission import REASONS
 from .encoding.registry import LANE_NAMES
 from .greeting import NONCE_BYTES, SESSION_BYTES, Connector
 from .handshake import Connected, LinkHandshake
@@ -94,6 +95,8 @@ class Connecting:
         #: The node's host and port; None if this node has none for it, so that only the other node can connect.
         self.place: tuple[str, int] | None = None
         self._attempt: Attempt | None = None
+        #: By reason: the attempts that one of the two nodes has refused.
+        self.rejected: dict[str, int] = {}
         #: By session id: the lanes that the other node has made of a session that still lacks others. Only the latest
         #: such session is kept.
         self._arriving: dict[str, dict[str, Connected]] = {}
@@ -235,6 +238,8 @@ class Connecting:
         if step.greeted is None:
             handshake.sock.close()
             assert step.refused is not None
+            reason = REASONS.get(step.refused.code, "other")
+            self.rejected[reason] = self.rejected.get(reason, 0) + 1
             who = f"{self.place_text()} refuses" if step.refused.by_peer else "refused"
             self._attempt_failed(f"{who}: {step.refused.sentence}")
             return

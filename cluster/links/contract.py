@@ -51,6 +51,8 @@ class LinkItems(TypedDict):
     version: int
     #: The reason of the last refusal or end of a session, also while the link is up again; empty if there was none.
     reason: str
+    #: By reason: the attempts of this node to connect that one of the two nodes has refused since the node started.
+    rejected: dict[str, int]
     lanes: list[LaneItems]
 
 

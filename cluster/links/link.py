@@ -143,6 +143,7 @@ class Link(Process):
             "sessions": self.sessions,
             "version": 0 if session is None else session.version,
             "reason": self.reason,
+            "rejected": dict(connecting.rejected),
             "lanes": [] if session is None else session.lane_items(),
         }
 

@@ -28,6 +28,7 @@ def lane_rows(link: LinkItems) -> list[LaneRow]:
             "state": link["state"],
             "since": link["since"],
             "last_error": link["reason"],
+            "rejected": link["rejected"],
             "round_trip": link["round_trip"],
             "address": link["address"],
             "incarnation": link["incarnation"],

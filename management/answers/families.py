@@ -9,6 +9,7 @@ from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from ...routing.queue_types import CLASSIC, QUORUM, STREAM
 from ..copy.counted import Counted, Death
 from .exposition import Labels, counter, gauge
+from .storage import STORED
 
 Row = dict[str, Any]
 
@@ -77,6 +78,27 @@ QUEUE_FAMILIES = (
         "Bytes of the bodies of unacknowledged messages",
         item("message_bytes_unacknowledged"),
     ),
+    gauge("queue_messages_ram", "Messages whose bodies are in memory", STORED["messages_ram"]),
+    gauge("queue_messages_ready_ram", "Ready messages whose bodies are in memory", STORED["messages_ready_ram"]),
+    gauge(
+        "queue_messages_unacked_ram",
+        "Unacknowledged messages whose bodies are in memory",
+        STORED["messages_unacknowledged_ram"],
+    ),
+    gauge("queue_messages_ram_bytes", "Bytes of the bodies in memory", STORED["message_bytes_ram"]),
+    gauge("queue_messages_persistent", "Persistent messages", STORED["messages_persistent"]),
+    gauge(
+        "queue_messages_persistent_bytes",
+        "Bytes of the bodies of persistent messages",
+        STORED["message_bytes_persistent"],
+    ),
+    gauge("queue_messages_paged_out", "Transient messages on the disk alone", STORED["messages_paged_out"]),
+    gauge(
+        "queue_messages_paged_out_bytes",
+        "Bytes of the bodies of transient messages on the disk alone",
+        STORED["message_bytes_paged_out"],
+    ),
+    gauge("queue_process_memory_bytes", "Estimate of the memory that the queue takes", STORED["memory"]),
     gauge("queue_consumers", "Consumers of the queue", item("consumers")),
     gauge("queue_consumer_utilisation", "Share of time that consumers can take messages", item("consumer_utilisation")),
     gauge("queue_consumer_capacity", "Share of time that consumers can take messages", item("consumer_capacity")),
@@ -85,6 +107,9 @@ QUEUE_FAMILIES = (
     counter("queue_disk_writes_total", "Messages that the queue has written to the disk", item("disk_writes")),
     counter("queue_messages_published_total", "Messages published to the queue", counted("publish")),
 )
+
+#: Of single queues alone, as in RabbitMQ: its sum over queues would mean nothing.
+HEAD_TIMESTAMP = gauge("queue_head_message_timestamp", "Timestamp of the head message", item("head_message_timestamp"))
 
 CHANNEL_FAMILIES = (
     gauge("channel_consumers", "Consumers of the channel", item("consumer_count")),
@@ -191,6 +216,7 @@ NODE_FAMILIES = (
     ),
     gauge("global_consumers", "Consumers", lambda state: state.consumer_count, PROTOCOL),
     gauge("erlang_processes_used", "Processes of the broker", lambda state: state.node["processes"]),
+    gauge("erlang_scheduler_run_queue", "Processes that wait for their turns", lambda state: state.node["run_queue"]),
     gauge("erlang_processes_limit", "Limit of processes", lambda state: 1_048_576),
     gauge(
         "erlang_uptime_seconds", "Seconds since the start", lambda state: state.node["time"] - state.node["started_at"]
@@ -206,6 +232,11 @@ NODE_FAMILIES = (
     counter(
         "io_sync_time_seconds_total", "Seconds of group commits", lambda state: state.value("journal_commit_seconds")
     ),
+    counter("msg_store_read_total", "Messages read from the store", lambda state: state.queue_sum("disk_reads")),
+    counter("msg_store_write_total", "Messages written to the store", lambda state: state.queue_sum("disk_writes")),
+    counter("auth_attempts_total", "Logins", lambda state: sum(state.node["logins"]), PROTOCOL),
+    counter("auth_attempts_succeeded_total", "Logins that succeeded", lambda state: state.node["logins"][0], PROTOCOL),
+    counter("auth_attempts_failed_total", "Logins that failed", lambda state: state.node["logins"][1], PROTOCOL),
     counter(
         "schema_db_disk_tx_total",
         "Changes of the metadata: declarations, policies and others",
@@ -241,7 +272,7 @@ TYPE_COUNTERS = (
     ("global_messages_get_empty_total", "Fetches from empty queues", ("get_empty",)),
 )
 
-#: Metrics of the node's part in its cluster.
+#: Metrics of the node beside RabbitMQ's.
 STATE_FAMILIES = (
     gauge("warren_raft_term", "Term of the log of the cluster", lambda state: state.node["raft"]["term"]),
     gauge(
@@ -252,6 +283,7 @@ STATE_FAMILIES = (
         "Members of the cluster that do not run, as this node knows them",
         lambda state: sum(not each["is_running"] for each in state.node["members"]),
     ),
+    counter("warren_index_queries_total", "Searches of message indexes", lambda state: state.node["index_queries"]),
 )
 
 #: Metrics of each paced queue.
@@ -284,9 +316,24 @@ LINK_FAMILIES = (
         "erlang_vm_dist_recv_bytes", "Bytes received from the node over the link that is up", item("received_bytes")
     ),
     counter("erlang_vm_dist_send_bytes", "Bytes sent to the node over the link that is up", item("sent_bytes")),
+    counter(
+        "erlang_vm_dist_recv_cnt", "Frames received from the node over the link that is up", item("received_frames")
+    ),
+    counter("erlang_vm_dist_send_cnt", "Frames sent to the node over the link that is up", item("sent_frames")),
     gauge("erlang_vm_dist_node_queue_size_bytes", "Bytes that wait to be sent to the node", item("unsent")),
     gauge("warren_link_rtt_seconds", "Round trip to the node", lambda row: (row["round_trip"] or 0.0) / 1000),
 )
+
+LINK_IN_FLIGHT = gauge("warren_link_inflight", "Bytes that wait to be sent to the node, by lane of the link", float)
+LINK_REJECTED = counter("warren_link_rejected_total", "Attempts to link that a node has refused, by reason", float)
+
+#: Metrics of the processes that wait for their turns, by kind.
+MAILBOX_LENGTH = gauge("warren_mailbox_length", "Messages that wait for processes of this kind", float)
+MAILBOX_LENGTH_MAX = gauge("warren_mailbox_length_max", "Most messages that wait for one process of the kind", float)
+#: The kinds that have a series even if no process of them waits.
+MAILBOX_KINDS = ("connection", "channel", "queue")
+
+INDEX_LAG = gauge("warren_index_lag_messages", "Messages of indexed queues that the message index lacks", float)
 
 #: The histograms of the node. The key is the name in the node's row; `warren_` before it makes the name of the metric.
 HISTOGRAMS = {
@@ -295,17 +342,5 @@ HISTOGRAMS = {
     "publish_to_confirm_seconds": "Seconds from the receipt of a publish until its confirm is sent",
     "publish_to_deliver_seconds": "Seconds from the receipt of a message until a consumer gets it, of 1 in 1,024",
     "raft_commit_seconds": "Seconds from a change of metadata until it is answered",
-}
-
-#: The families of `/metrics/detailed`, by RabbitMQ's names: the kind of object, and its metrics.
-DETAILED = {
-    "queue_coarse_metrics": ("queue", ("queue_messages_ready", "queue_messages_unacked", "queue_messages")),
-    "queue_metrics": ("queue", tuple(family.name for family in QUEUE_FAMILIES)),
-    "queue_consumer_count": ("queue", ("queue_consumers",)),
-    "channel_metrics": ("channel", tuple(family.name for family in CHANNEL_FAMILIES)),
-    "channel_queue_metrics": ("channel", tuple(name for name, _, _ in CHANNEL_COUNTERS)),
-    "channel_exchange_metrics": ("channel", tuple(name for name, _, _ in CHANNEL_COUNTERS)),
-    "connection_metrics": ("connection", tuple(family.name for family in CONNECTION_FAMILIES)),
-    "connection_coarse_metrics": ("connection", tuple(name for name, _, _ in CONNECTION_COUNTERS)),
-    "exchange_metrics": ("exchange", ("exchange_messages_published_total", "exchange_messages_routed_total")),
+    "ring_broadcast_seconds": "Seconds until all replicas of a mirrored queue have what its master sends",
 }

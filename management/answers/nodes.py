@@ -119,7 +119,7 @@ def node(call: ApiCall, counted: Counted) -> Row:
         "fd_total": row["fd_total"],
         "sockets_total": row["fd_total"],
         "proc_total": 1_048_576,
-        "run_queue": 0,
+        "run_queue": row["run_queue"],
         "processors": 1,
         "rates_mode": "basic",
         "net_ticktime": int(row["net_ticktime"]),

@@ -23,6 +23,7 @@ from ..copy.counted import (
 from ..copy.node_state import CLUSTER
 from .measures import measured, message_stats
 from .nodes import contexts, exchange_types, listeners_of_all
+from .storage import STORED
 
 Row = dict[str, Any]
 Ranges = dict[str, Range]
@@ -43,9 +44,6 @@ BLOCKED = ("blocked_by", "blocked_seconds", "blocked_share")
 #: Keys of queues that RabbitMQ does not have: the pace of a paced queue, the longest lanes of one with fair lanes, and
 #: the members of a group.
 OWN_OF_QUEUES = ("pace", "lanes", "group_members")
-
-#: Bytes of memory that a queue without messages takes, about.
-QUEUE_BYTES = 20_000
 
 #: Seconds without activity after which a queue or a channel is idle.
 IDLE_AFTER = 10.0
@@ -80,28 +78,18 @@ def queue(call: ApiCall, name: Name, ranges: Ranges) -> Row:
     found |= measured(state.history, track, QUEUE_LENGTHS, lengths, ranges.get("lengths"))
     ready_bytes, unacked_bytes = stats.get("message_bytes_ready") or 0, stats.get("message_bytes_unacknowledged") or 0
     capacity = stats.get("consumer_capacity") or 0
-    # A stream and a group have no layers, and nothing of their own in memory.
     layers = stats.get("layers") or {}
-    in_memory: list[int] = [layers.get(part, 0) for part in ("ready_in_memory", "pending_in_memory")]
+    found |= {name: value(stats) for name, value in STORED.items()}
     found |= {
-        "messages_ram": sum(in_memory),
-        "messages_ready_ram": in_memory[0],
-        "messages_unacknowledged_ram": in_memory[1],
-        "messages_persistent": lengths[0] if row["durable"] else 0,
-        "messages_paged_out": 0,
         "message_bytes": ready_bytes + unacked_bytes,
         "message_bytes_ready": ready_bytes,
         "message_bytes_unacknowledged": unacked_bytes,
-        "message_bytes_ram": ready_bytes + unacked_bytes,
-        "message_bytes_persistent": ready_bytes + unacked_bytes if row["durable"] else 0,
-        "message_bytes_paged_out": 0,
         "consumers": stats.get("consumers") or 0,
         "consumer_utilisation": capacity,
         "consumer_capacity": capacity,
         "exclusive_consumer_tag": stats.get("exclusive_consumer_tag") or None,
         "single_active_consumer_tag": stats.get("single_active_consumer_tag") or None,
         "head_message_timestamp": stats.get("head_message_timestamp") or None,
-        "memory": QUEUE_BYTES + ready_bytes + unacked_bytes,
         "reductions": sum(stats.get("counts", ())),
         "reductions_details": {"rate": 0.0},
         "garbage_collection": GARBAGE,

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from urllib.parse import parse_qs
 
@@ -24,30 +25,35 @@ from ...actors.management.config import Config
 from ...actors.node.operations.observing.bottlenecks import ADVICE
 from ...actors.statistics.counts import MESSAGE_COUNTERS
 from ...version import __version__
-from ..copy.counted import paced_off
+from ..copy.counted import Counted, paced_off
 from ..copy.follower import StatisticsFollower
 from ..copy.held_back import held_back
 from ..copy.node_link import NodeUnreachable
 from ..copy.node_state import NodeState
-from .exposition import Family, Labels, counter, gauge, head, histogram, label_text, lines, shown
+from .detailed import detailed
+from .exposition import Family, Labels, counter, gauge, histogram, lines
 from .families import (
     CHANNEL_COUNTERS,
     CHANNEL_FAMILIES,
     CONNECTION_COUNTERS,
     CONNECTION_FAMILIES,
-    DETAILED,
+    HEAD_TIMESTAMP,
     HISTOGRAMS,
+    INDEX_LAG,
     LINK_FAMILIES,
+    LINK_IN_FLIGHT,
+    LINK_REJECTED,
+    MAILBOX_KINDS,
+    MAILBOX_LENGTH,
+    MAILBOX_LENGTH_MAX,
     NODE_FAMILIES,
     PACE_FAMILIES,
     PACE_HELD,
     PACE_REFUSED,
-    PROTOCOL,
     QUEUE_FAMILIES,
     RING_FAMILIES,
     STATE_FAMILIES,
     TYPE_COUNTERS,
-    Row,
     by_queue_type,
     counted,
     dead_letters,
@@ -55,6 +61,7 @@ from .families import (
     total,
 )
 from .objects import RABBITMQ_VERSION
+from .series import Row, channel_labels, connection_labels, labelled, queue_labels, series, sum_of
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -87,7 +94,7 @@ class Metrics:
                 return
         began = time.monotonic()
         if path == "/metrics/detailed":
-            made = self._detailed(set(query.get("family", ())), set(query.get("vhost", ())))
+            made = self._detailed(query)
         else:
             made = self._all(path.endswith("per-object") or self._config.per_object_metrics)
         pieces: list[str] = []
@@ -111,9 +118,13 @@ class Metrics:
 
     # -- the text ---
 
+    def _detailed(self, query: dict[str, list[str]]) -> Iterator[str]:
+        yield from self._identity("detailed")
+        yield from detailed(self._state, set(query.get("family", ())), set(query.get("vhost", ())))
+
     def _all(self, per_object: bool) -> Iterator[str]:
         state = self._state.own
-        yield from self._identity()
+        yield from self._identity("per-object" if per_object else "aggregated")
         for family in NODE_FAMILIES:
             yield from lines(f"rabbitmq_{family.name}", family, [(family.labels, family.value(state))])
         for name, text, counters in TYPE_COUNTERS:
@@ -123,21 +134,16 @@ class Metrics:
             family = counter(name, f"Messages dead-lettered: {reason}", float)
             yield from lines(name, family, dead_letters(state, reason))
         queues = state.queue_stats.values()
-        labelled = _labelled(queues, _queue_labels) if per_object else None
+        objects = labelled(queues, queue_labels) if per_object else None
         for family in QUEUE_FAMILIES:
-            yield from _series(family, labelled, partial(self._queue_sum, family))
+            yield from series(family, objects, partial(self._queue_sum, family))
         if per_object:
-            family = gauge(
-                "queue_head_message_timestamp", "Timestamp of the head message", item("head_message_timestamp")
-            )
-            found = [(_queue_labels(row), family.value(row)) for row in queues if row.get("head_message_timestamp")]
-            yield from lines(f"rabbitmq_{family.name}", family, found)
+            found = [
+                (queue_labels(row), HEAD_TIMESTAMP.value(row)) for row in queues if row.get("head_message_timestamp")
+            ]
+            yield from lines(f"rabbitmq_{HEAD_TIMESTAMP.name}", HEAD_TIMESTAMP, found)
         yield from self._channels(per_object)
         yield from self._connections(per_object)
-        for name, column in (("msg_store_read_total", "disk_reads"), ("msg_store_write_total", "disk_writes")):
-            family = counter(name, f"Messages of the store: {column}", lambda state: 0)
-            yield from lines(f"rabbitmq_{name}", family, [((), state.queue_sum(column))])
-        yield from self._logins()
         started = gauge("process_start_time_seconds", "Start of the node", lambda state: state.node["started_at"])
         yield from lines(started.name, started, [((), started.value(state))])
         scrape = gauge("telemetry_scrape_duration_seconds", "Seconds of the last scrape", lambda state: 0)
@@ -168,30 +174,32 @@ class Metrics:
 
     def _channels(self, per_object: bool) -> Iterator[str]:
         rows = self._state.own.channels.values()
-        labelled = _labelled(rows, _channel_labels) if per_object else None
+        objects = labelled(rows, channel_labels) if per_object else None
         for family in CHANNEL_FAMILIES:
-            yield from _series(family, labelled, partial(_sum, family, rows))
+            yield from series(family, objects, partial(sum_of, family, rows))
         for name, text, counters in CHANNEL_COUNTERS:
             family = counter(name, text, counted(*counters))
-            yield from _series(family, labelled, partial(total(*counters), self._state.own))
+            yield from series(family, objects, partial(total(*counters), self._state.own))
 
     def _connections(self, per_object: bool) -> Iterator[str]:
         state = self._state.own
         rows = state.connections.values()
-        labelled = _labelled(rows, _connection_labels) if per_object else None
+        objects = labelled(rows, connection_labels) if per_object else None
         for family in CONNECTION_FAMILIES:
-            yield from _series(family, labelled, partial(_sum, family, rows))
+            yield from series(family, objects, partial(sum_of, family, rows))
         for name, text, column in CONNECTION_COUNTERS:
             family = counter(name, text, item(column))
-            yield from _series(family, labelled, partial(state.value, column))
+            yield from series(family, objects, partial(state.value, column))
 
-    def _identity(self) -> Iterator[str]:
+    def _identity(self, endpoint: str) -> Iterator[str]:
+        """Node, cluster and versions. Later dashboards of RabbitMQ's choose an endpoint by its name (CM-334)."""
         state = self._state
         permanent = (state.global_parameter("internal_cluster_id") or "").strip('"')
         identity = (
             ("rabbitmq_node", state.node_name),
             ("rabbitmq_cluster", state.node["cluster_name"]),
             ("rabbitmq_cluster_permanent_id", permanent),
+            ("rabbitmq_endpoint", endpoint),
         )
         build = (
             ("rabbitmq_version", RABBITMQ_VERSION),
@@ -205,12 +213,6 @@ class Metrics:
             ("warren_build_info", "The version of warren", (("version", __version__),)),
         ):
             yield from lines(name, Family(name, "untyped", text, float), [(labels, 1)])
-
-    def _logins(self) -> Iterator[str]:
-        succeeded, failed = self._state.node["logins"]
-        for name, value in (("", succeeded + failed), ("_succeeded", succeeded), ("_failed", failed)):
-            family = counter(f"auth_attempts{name}_total", "Logins", float)
-            yield from lines(f"rabbitmq_{family.name}", family, [(PROTOCOL, value)])
 
     def _own(self, per_object: bool) -> Iterator[str]:
         """Metrics that RabbitMQ does not have."""
@@ -230,9 +232,9 @@ class Metrics:
         for family in STATE_FAMILIES:
             yield from lines(family.name, family, [(family.labels, family.value(state))])
         yield from self._of_queues(per_object)
-        links = [((("peer", row["node"]),), row) for row in state.node["links"]]
-        for family in LINK_FAMILIES:
-            yield from lines(family.name, family, [(labels, family.value(row)) for labels, row in links])
+        yield from _links(state.node["links"])
+        yield from _mailboxes(state.node["mailboxes"])
+        yield from lines(INDEX_LAG.name, INDEX_LAG, _index_lags(state))
         for name, text in HISTOGRAMS.items():
             yield from histogram(f"warren_{name}", text, state.node["histograms"][name])
 
@@ -243,15 +245,15 @@ class Metrics:
         mirrored = [row for row in state.queues.values() if row["mirrors"] and row["node"] == state.node_name]
         for families, rows in ((PACE_FAMILIES, paced), (RING_FAMILIES, mirrored)):
             for family in families:
-                samples: list[tuple[Labels, float]] = [((), _sum(family, rows))]
+                samples: list[tuple[Labels, float]] = [((), sum_of(family, rows))]
                 if per_object:
-                    samples = [(_queue_labels(row), family.value(row)) for row in rows]
+                    samples = [(queue_labels(row), family.value(row)) for row in rows]
                 yield from lines(family.name, family, samples)
         changes = counter("warren_ring_view_changes_total", "Changes of the rings of mirrored queues", float)
         yield from lines(changes.name, changes, [((), state.ring_view_changes)])
         counts: list[tuple[Labels, Callable[[str], int]]] = [((), state.own.paced_off)]
         if per_object:
-            counts = [(_queue_labels(row), partial(paced_off, row)) for row in paced]
+            counts = [(queue_labels(row), partial(paced_off, row)) for row in paced]
         refused = [
             ((*labels, ("outcome", outcome)), float(count(outcome)))
             for labels, count in counts
@@ -262,76 +264,31 @@ class Metrics:
         held = [(labels, float(count("hold"))) for labels, count in counts]
         yield from lines(PACE_HELD.name, PACE_HELD, held)
 
-    def _detailed(self, families: set[str], vhosts: set[str]) -> Iterator[str]:
-        state = self._state.own
-        names = {
-            (kind, name) for group in families & DETAILED.keys() for kind, found in [DETAILED[group]] for name in found
-        }
 
-        def wanted(rows: Iterable[Row]) -> list[Row]:
-            return [row for row in rows if not vhosts or row["vhost"] in vhosts]
-
-        objects = {
-            "queue": _labelled(wanted(state.queue_stats.values()), _queue_labels),
-            "channel": _labelled(wanted(state.channels.values()), _channel_labels),
-            "connection": _labelled(wanted(state.connections.values()), _connection_labels),
-        }
-        counters = [counter(name, text, counted(*each)) for name, text, each in CHANNEL_COUNTERS]
-        bytes_counters = [counter(name, text, item(column)) for name, text, column in CONNECTION_COUNTERS]
-        for kind, families_of_kind in (
-            ("queue", QUEUE_FAMILIES),
-            ("channel", (*CHANNEL_FAMILIES, *counters)),
-            ("connection", (*CONNECTION_FAMILIES, *bytes_counters)),
-        ):
-            for family in families_of_kind:
-                if (kind, family.name) in names:
-                    yield from _of_objects(f"rabbitmq_detailed_{family.name}", family, objects[kind])
-        for at, column in enumerate(("published", "routed")):
-            name = f"exchange_messages_{column}_total"
-            if ("exchange", name) in names:
-                family = counter(name, f"Messages {column}", float)
-                samples = [
-                    ((("vhost", vhost), ("exchange", exchange)), counts[at])
-                    for (vhost, exchange), counts in state.exchange_counts.items()
-                    if not vhosts or vhost in vhosts
-                ]
-                yield from lines(f"rabbitmq_detailed_{name}", family, samples)
+def _links(rows: list[Row]) -> Iterator[str]:
+    links: list[tuple[Labels, Row]] = [((("peer", row["node"]),), row) for row in rows]
+    for family in LINK_FAMILIES:
+        yield from lines(family.name, family, [(labels, family.value(row)) for labels, row in links])
+    for family, label, column in ((LINK_IN_FLIGHT, "kind", "in_flight"), (LINK_REJECTED, "reason", "rejected")):
+        samples = [((*labels, (label, name)), value) for labels, row in links for name, value in row[column].items()]
+        yield from lines(family.name, family, samples)
 
 
-def _queue_labels(row: Row) -> Labels:
-    return (("vhost", row["vhost"]), ("queue", row["name"]))
+def _mailboxes(lengths: dict[str, list[int]]) -> Iterator[str]:
+    """The lengths of mailboxes by the class of their processes, which is written as RabbitMQ writes kinds."""
+    by_kind = {**dict.fromkeys(MAILBOX_KINDS, [0, 0])}
+    by_kind |= {re.sub("(?<!^)(?=[A-Z])", "_", name).lower(): found for name, found in lengths.items()}
+    for at, family in enumerate((MAILBOX_LENGTH, MAILBOX_LENGTH_MAX)):
+        yield from lines(family.name, family, [((("kind", kind),), found[at]) for kind, found in by_kind.items()])
 
 
-def _channel_labels(row: Row) -> Labels:
-    return (("channel", f"<{row['node']}.{row['channel_id']}>"),)
-
-
-def _connection_labels(row: Row) -> Labels:
-    return (("connection", f"<{row['node']}.{row['pid']}>"),)
-
-
-def _labelled(rows: Iterable[Row], labels: Callable[[Row], Labels]) -> list[tuple[str, Row]]:
-    """Each object with the text of its labels, which all its series share."""
-    return [(label_text(labels(row)), row) for row in rows]
-
-
-def _series(family: Family, objects: Iterable[tuple[str, Row]] | None, total: Callable[[], float]) -> Iterator[str]:
-    """The series of a family for each of the `objects`; if these are None, one series with the `total`."""
-    name = f"rabbitmq_{family.name}"
-    return lines(name, family, [((), total())]) if objects is None else _of_objects(name, family, objects)
-
-
-def _sum(family: Family, rows: Iterable[Row]) -> float:
-    return sum(family.value(row) for row in rows)
-
-
-def _of_objects(name: str, family: Family, objects: Iterable[tuple[str, Row]]) -> Iterator[str]:
-    """The series of one family for each object; ten thousand of them take a few milliseconds."""
-    yield head(name, family)
-    value = family.value
-    for text, row in objects:
-        found = value(row)
-        yield f"{name}{text} {found if type(found) is int else shown(found)}"
+def _index_lags(state: Counted) -> list[tuple[Labels, float]]:
+    """By virtual host: the messages that its indexed queues have not reported to its message index."""
+    found: dict[str, int] = {}
+    for (vhost, _), row in state.queue_stats.items():
+        if "index_lag" in row:
+            found[vhost] = found.get(vhost, 0) + row["index_lag"]
+    return [((("vhost", vhost),), lag) for vhost, lag in found.items()]
 
 
 async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:

@@ -140,11 +140,11 @@ async def aliveness(call: ApiCall) -> Any:
     names = {"user": call.user.name, "vhost": vhost}
     name = "aliveness-test"
     try:
-        await call.operate("declare_queue_as", **names, name=name, durable=False, auto_delete=False, arguments={})
+        await call.change("declare_queue_as", **names, name=name, durable=False, auto_delete=False, arguments={})
         body = os.urandom(8).hex().encode()
         message = {"properties": {"expiration": EXPIRATION}, "payload": body}
-        await call.operate("publish_as", **names, exchange="", routing_key=name, **message)
-        found = await call.operate("get_messages_as", **names, queue=name, count=1, ackmode="ack_requeue_false")
+        await call.change("publish_as", **names, exchange="", routing_key=name, **message)
+        found = await call.change("get_messages_as", **names, queue=name, count=1, ackmode="ack_requeue_false")
     except HttpError as error:
         if error.status == 401:
             raise

@@ -62,6 +62,8 @@ async def groups(call: ApiCall) -> Any:
             name = row["arguments"].get("x-consumer-group")
             if name:
                 of_group.setdefault((vhost, name), []).append(row)
+    # The queues must be no older than their consumers, because the lag is the distance between the two.
+    await call.refresh()
     rows = [consumer_group(call, *key, of_group[key]) for key in sorted(of_group)]
     return await listed(call, rows, lambda row: row)
 

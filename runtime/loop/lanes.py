@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -422,11 +422,11 @@ class Lanes:
         else:
             lane.owner.lane = None
 
-    def first(self) -> Cell | None:
-        """A cell that waits for its turn; None if there is none."""
+    def waiting(self) -> Iterator[Cell]:
+        """The cells that wait for their turns. A caller must not have them wait or take turns meanwhile."""
         light = (cell for cell, _ in chain(self.light, self.shared))
-        waiting = (cell for lane in self.active for cell in lane.waiting or () if cell.has_work)
-        return next(chain(self._ready, light, *self.active, waiting), None)
+        crowded = (cell for lane in self.active for cell in lane.waiting or () if cell.has_work)
+        return chain(self._ready, light, *self.active, crowded)
 
     def __bool__(self) -> bool:
         return bool(self.light or self.shared or self.active or self._ready or self.crowd)

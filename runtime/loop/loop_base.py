@@ -36,7 +36,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -333,6 +333,9 @@ class LoopBase(ActorBase):
     def longest_turns(self) -> list[LongTurnRecord]:
         return list(self.watchdog.longest)
 
+    def waiting(self) -> Iterator[Cell]:
+        return self.lanes.waiting()
+
     def is_running_here(self) -> bool:
         """Whether the calling thread runs the loop."""
         return self.threads.is_run_by(threading.get_ident())
@@ -350,7 +353,7 @@ class LoopBase(ActorBase):
 
         Timers that are not due yet are no work, except those that their processes count as work.
         """
-        cell = self.lanes.first()
+        cell = next(self.lanes.waiting(), None)
         if cell is not None:
             return f"{cell.address} has messages to handle"
         for fd, _ in self.poller.poll(0):

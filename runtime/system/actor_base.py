@@ -25,7 +25,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from thespian.actors import (
@@ -473,6 +473,10 @@ class ActorBase:
     def longest_turns(self) -> list[LongTurnRecord]:
         """The longest turns, the longest one first; none where time is virtual."""
         return []
+
+    def waiting(self) -> Iterator[Cell]:
+        """The cells that wait for their turns."""
+        return (cell for cell in self.cells.values() if cell.has_work)
 
     def run_blocking(
         self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...], is_brief: bool = False

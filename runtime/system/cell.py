@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -238,6 +238,9 @@ class Cell:
 
     def meter(self) -> Meter | None:
         return Meter(self.base)
+
+    def mailboxes(self) -> Iterator[tuple[str, int]]:
+        return ((type(cell.actor).__name__, len(cell.queue)) for cell in self.base.waiting() if cell.actor is not None)
 
     def start_timer(self, seconds: float, payload: Any) -> int:
         entry = self.base.timers.start(self.base.now() + seconds, self, payload)

@@ -168,8 +168,9 @@ def _check_counts(queue: QueueView) -> None:
     for counted, found in queue.counts():
         if counted != found:
             raise PromiseBroken(
-                f"queue '{queue.name}' counts {counted.messages} messages of {counted.body_bytes} bytes, "
-                f"but has {found.messages} of {found.body_bytes}"
+                f"queue '{queue.name}' counts {counted.messages} messages of {counted.body_bytes} bytes and "
+                f"{counted.persistent} persistent ones of {counted.persistent_bytes}, but has {found.messages} of "
+                f"{found.body_bytes} and {found.persistent} of {found.persistent_bytes}"
             )
 
 

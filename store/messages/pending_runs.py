@@ -22,21 +22,34 @@ SLOTS_A_MESSAGE = 32
 class PendingRuns:
     """Runs waiting for acknowledgement, ascending. They have `count` messages with `body_bytes` bytes of bodies.
 
-    `absent` of these messages have their bodies in a message store only. `movable` others have bodies in memory that
-    may be moved to a message store.
+    `absent` of these messages have their bodies, `absent_bytes` in all, in a message store only. `movable` others have
+    bodies in memory that may be moved to a message store. `persistent` of the messages are persistent ones, with
+    `persistent_bytes` bytes of bodies.
 
     A settled message inside a run leaves a hole: its slot becomes None. Acknowledging a span of any step is two slice
     operations; round robin over k consumers makes step k. A run is cut at a hole when a requeued message that was there
     becomes pending again.
     """
 
-    __slots__ = ("absent", "body_bytes", "count", "movable", "runs")
+    __slots__ = (
+        "absent",
+        "absent_bytes",
+        "body_bytes",
+        "count",
+        "movable",
+        "persistent",
+        "persistent_bytes",
+        "runs",
+    )
 
     def __init__(self) -> None:
         self.runs: AscendingRuns[Run] = AscendingRuns()
-        self.count = 0
-        self.absent = self.movable = 0
-        self.body_bytes = 0
+        self._nothing()
+
+    def _nothing(self) -> None:
+        self.count = self.body_bytes = self.movable = 0
+        self.absent = self.absent_bytes = 0
+        self.persistent = self.persistent_bytes = 0
 
     @property
     def lowest(self) -> int | None:
@@ -55,8 +68,11 @@ class PendingRuns:
         block = self.runs.blocks[-1]
         self.count += len(run.contents)
         self.body_bytes += run.body_bytes
+        if run.origin.persistent:
+            self.persistent += len(run.contents)
+            self.persistent_bytes += run.body_bytes
         if run.kind & TO_STORE:
-            self._count_large(run, len(run.contents))
+            self._count_large(run, len(run.contents), run.body_bytes)
         if not block:
             self.runs.blocks = [[run]]
             return
@@ -83,13 +99,17 @@ class PendingRuns:
         """Count `count` messages of this run as pending; a negative count takes them away."""
         self.count += count
         self.body_bytes += body_bytes
+        if run.origin.persistent:
+            self.persistent += count
+            self.persistent_bytes += body_bytes
         if run.kind & TO_STORE:
-            self._count_large(run, count)
+            self._count_large(run, count, body_bytes)
 
-    def _count_large(self, run: Run, count: int) -> None:
+    def _count_large(self, run: Run, count: int, body_bytes: int) -> None:
         """`_count` for a run whose bodies belong in a message store."""
         if run.kind & ABSENT:
             self.absent += count
+            self.absent_bytes += body_bytes
         else:
             self.movable += count
 
@@ -97,6 +117,7 @@ class PendingRuns:
         """Note that the bodies of a pending run have left memory: it was `movable`, and is `ABSENT` now."""
         self.movable -= run.live
         self.absent += run.live
+        self.absent_bytes += run.body_bytes
 
     def discard(self, tags: Sequence[int]) -> int:
         """Settle `tags`; returns how many of them were pending."""
@@ -122,11 +143,8 @@ class PendingRuns:
         if count < run.live:
             self._settle(run, slice(0, count, 1), count)
         else:
-            self.body_bytes -= run.body_bytes
+            self._count(run, -count, -run.body_bytes)
             self.runs.remove(run)
-        if run.kind & TO_STORE:
-            self._count_large(run, -count)
-        self.count -= count
         return count
 
     def pieces(self, span: range) -> list[Piece]:
@@ -152,20 +170,14 @@ class PendingRuns:
         for run, piece, count in pieces:
             if count == run.live == len(run.contents):
                 known += count
-                self.body_bytes -= run.body_bytes
-                if run.kind & TO_STORE:
-                    self._count_large(run, -count)
+                self._count(run, -count, -run.body_bytes)
                 runs.remove(run)
                 continue
-            settled = self._settle(run, piece, count)
-            if run.kind & TO_STORE:
-                self._count_large(run, -settled)
-            known += settled
+            known += self._settle(run, piece, count)
             if not run.live:
                 runs.remove(run)
             elif run.live * SLOTS_A_MESSAGE < len(run.contents):
                 runs.replace(run, run.without_holes())
-        self.count -= known
         return known
 
     @seam("how many bytes an acknowledgement frees")
@@ -193,7 +205,7 @@ class PendingRuns:
             contents[piece] = [None] * count
         run.live -= count - gone
         run.body_bytes -= settled_bytes
-        self.body_bytes -= settled_bytes
+        self._count(run, gone - count, -settled_bytes)
         return count - gone
 
     def take(self, tags: Sequence[int]) -> list[Run]:
@@ -306,7 +318,7 @@ class PendingRuns:
 
     def detach(self) -> AscendingRuns[Run]:
         """Remove everything, and return it to be freed in steps."""
-        self.count = self.absent = self.movable = self.body_bytes = 0
+        self._nothing()
         return self.runs.detach()
 
 

@@ -15,17 +15,22 @@ from .run import ABSENT, Run, insert_joined
 
 
 class RunQueue:
-    """Ready runs, ascending and without overlap. They have `count` messages with `body_bytes` bytes of bodies; the
-    bodies of `absent` of these messages are not in memory.
+    """Ready runs, ascending and without overlap. They have `count` messages with `body_bytes` bytes of bodies.
+
+    The bodies of `absent` of these messages, `absent_bytes` in all, are not in memory. `persistent` of the messages are
+    persistent ones, with `persistent_bytes` bytes of bodies.
     """
 
-    __slots__ = ("absent", "body_bytes", "count", "runs")
+    __slots__ = ("absent", "absent_bytes", "body_bytes", "count", "persistent", "persistent_bytes", "runs")
 
     def __init__(self) -> None:
         self.runs: AscendingRuns[Run] = AscendingRuns()
-        self.count = 0
-        self.absent = 0
-        self.body_bytes = 0
+        self._nothing()
+
+    def _nothing(self) -> None:
+        self.count = self.body_bytes = 0
+        self.absent = self.absent_bytes = 0
+        self.persistent = self.persistent_bytes = 0
 
     def append(
         self,
@@ -39,9 +44,13 @@ class RunQueue:
     ) -> None:
         """Add messages above all others. The list is copied, because other queues may have been given it too."""
         block = self.runs.blocks[-1]
+        origin = any_of(origins)
         self.count += len(contents)
         self.body_bytes += body_bytes
-        if block and block[-1].accepts(first, any_of(origins), expiries, redelivered):
+        if origin.persistent:
+            self.persistent += len(contents)
+            self.persistent_bytes += body_bytes
+        if block and block[-1].accepts(first, origin, expiries, redelivered):
             block[-1].extend(contents, origins, expiries, body_bytes, arrived)
         else:
             if block:
@@ -53,10 +62,15 @@ class RunQueue:
     def push(self, run: Run) -> None:
         """Add a run above all others, and take over its list."""
         block = self.runs.blocks[-1]
+        # As `_added`, without the call.
         self.count += len(run.contents)
         self.body_bytes += run.body_bytes
         if run.kind & ABSENT:
             self.absent += len(run.contents)
+            self.absent_bytes += run.body_bytes
+        if run.origin.persistent:
+            self.persistent += len(run.contents)
+            self.persistent_bytes += run.body_bytes
         if block and block[-1].accepts(run.first, run.origin, run.expiries, run.redelivered, run.kind, run.id_base):
             block[-1].extend(run.contents, run.origins, run.expiries, run.body_bytes, run.arrived)
         else:
@@ -78,10 +92,7 @@ class RunQueue:
             elif not block:
                 runs.drop_empty()
             taken.append(run)
-            self.count -= size
-            self.body_bytes -= run.body_bytes
-            if run.kind & ABSENT:
-                self.absent -= size
+            self._taken(run, size)
             count -= size
         taken.reverse()
         return taken
@@ -102,22 +113,44 @@ class RunQueue:
                     self.runs.drop_empty()
                     block = self.runs.blocks[0]
             taken.append(run)
+            # As `_taken`, without the call.
             self.count -= size
             self.body_bytes -= run.body_bytes
             if run.kind & ABSENT:
                 self.absent -= size
+                self.absent_bytes -= run.body_bytes
+            if run.origin.persistent:
+                self.persistent -= size
+                self.persistent_bytes -= run.body_bytes
             count -= size
         return taken
+
+    def _added(self, run: Run) -> None:
+        self.count += len(run.contents)
+        self.body_bytes += run.body_bytes
+        if run.kind & ABSENT:
+            self.absent += len(run.contents)
+            self.absent_bytes += run.body_bytes
+        if run.origin.persistent:
+            self.persistent += len(run.contents)
+            self.persistent_bytes += run.body_bytes
+
+    def _taken(self, run: Run, size: int) -> None:
+        self.count -= size
+        self.body_bytes -= run.body_bytes
+        if run.kind & ABSENT:
+            self.absent -= size
+            self.absent_bytes -= run.body_bytes
+        if run.origin.persistent:
+            self.persistent -= size
+            self.persistent_bytes -= run.body_bytes
 
     @seam("where requeued messages go")
     def insert(self, returned: list[Run]) -> None:
         """Put ascending runs where their numbers belong: mostly before all others."""
         runs = self.runs
         for run in returned:
-            self.count += len(run.contents)
-            self.body_bytes += run.body_bytes
-            if run.kind & ABSENT:
-                self.absent += len(run.contents)
+            self._added(run)
         # Runs above the present head are inserted one by one; the runs below it are put before all others at once.
         below = len(returned)
         if runs:
@@ -132,10 +165,10 @@ class RunQueue:
 
     def detach(self) -> AscendingRuns[Run]:
         """Remove everything, and return it to be freed in steps."""
-        self.count = self.absent = self.body_bytes = 0
+        self._nothing()
         return self.runs.detach()
 
     def clear(self) -> None:
         """Remove everything."""
         self.runs.clear()
-        self.count = self.absent = self.body_bytes = 0
+        self._nothing()

@@ -5,30 +5,29 @@ its messages.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..messages.message import body_size
 from ..messages.pending_runs import PendingRuns
-from ..messages.run import ABSENT
 from ..messages.run_queue import RunQueue
 from .backing_queue import UNLIMITED, BackingQueue
 from .levels.fair_queue import FairQueue
 from .levels.priority_queue import PriorityQueue
 from .memory_queue import MemoryQueue
 from .range_read import RANGE_BATCH_BYTES, SupportsRangeRead, window_from
+from .variable.queue_recovery import persistent
 from .variable.sub_queues import Delta
 from .variable.variable_queue import VariableQueue
 
-#: How many runs `residence` counts before it yields.
-RUNS_PER_SLICE = 2_000
-
 
 class Counts(NamedTuple):
-    """Messages and the bytes of their bodies."""
+    """Messages and the bytes of their bodies, of all messages and of the persistent ones."""
 
     messages: int
     body_bytes: int
+    persistent: int
+    persistent_bytes: int
 
 
 def parts_in_memory(backing: BackingQueue) -> Iterator[RunQueue | PendingRuns]:
@@ -44,51 +43,17 @@ def parts_in_memory(backing: BackingQueue) -> Iterator[RunQueue | PendingRuns]:
 
 def counts_of(part: RunQueue | PendingRuns) -> tuple[Counts, Counts]:
     """The counters of a part, and the same counted from its runs."""
-    messages = body_bytes = 0
+    messages = body_bytes = persistent = persistent_bytes = 0
     for run in part.runs:
         contents = [content for content in run.contents if content is not None]
+        run_bytes = sum(map(body_size, contents))
         messages += len(contents)
-        body_bytes += sum(map(body_size, contents))
-    return Counts(part.count, part.body_bytes), Counts(messages, body_bytes)
-
-
-class Residence(NamedTuple):
-    """Where the messages of a queue are, and how many of them are persistent."""
-
-    ready_in_memory: int
-    pending_in_memory: int
-    bytes_in_memory: int
-    persistent: int
-    persistent_bytes: int
-
-
-def residence(backing: BackingQueue) -> Generator[None, None, Residence]:
-    """Count the messages whose bodies are in memory, and the persistent ones.
-
-    It examines each run of the queue, and yields after every `RUNS_PER_SLICE`; the queue must not change in between.
-    """
-    ready = pending = in_memory = persistent = persistent_bytes = seen = 0
-    for part in parts_in_memory(backing):
-        is_pending = isinstance(part, PendingRuns)
-        for run in part.runs:
-            if not run.kind & ABSENT:
-                in_memory += run.body_bytes
-                if is_pending:
-                    pending += run.live
-                else:
-                    ready += run.live
-            if run.origin.persistent:
-                persistent += run.live
-                persistent_bytes += run.body_bytes
-            seen += 1
-            if not seen % RUNS_PER_SLICE:
-                yield
-    for level in _levels(backing):
-        for delta in _on_disk(level):
-            persistent += delta.count - delta.transient
-            persistent_bytes += delta.body_bytes - delta.transient_bytes
-    ready, pending = _as_lanes_have_them(backing, ready, pending)
-    return Residence(ready, pending, in_memory, persistent, persistent_bytes)
+        body_bytes += run_bytes
+        if run.origin.persistent:
+            persistent += len(contents)
+            persistent_bytes += run_bytes
+    counted = Counts(part.count, part.body_bytes, part.persistent, part.persistent_bytes)
+    return counted, Counts(messages, body_bytes, persistent, persistent_bytes)
 
 
 def _on_disk(level: BackingQueue) -> list[Delta]:
@@ -109,8 +74,12 @@ def _as_lanes_have_them(backing: BackingQueue, ready: int, pending: int) -> tupl
 
 
 class Layers(NamedTuple):
-    """How many ready messages the sub-queues of a backing queue have, from the youngest to the head (QS-1), and how
-    many ready and pending messages have their bodies in memory. `delta` is on the disk alone.
+    """How many ready messages the sub-queues of a backing queue have, from the youngest to the head (QS-1), and where
+    its messages are.
+
+    `delta` is on the disk alone; `paged_out` of its messages, with `paged_out_bytes` bytes of bodies, are transient.
+    `ready_in_memory` and `pending_in_memory` messages have their bodies in memory, `bytes_in_memory` in all.
+    `persistent` of the ready and pending messages are persistent, with `persistent_bytes` bytes of bodies.
     """
 
     q1: int = 0
@@ -120,6 +89,11 @@ class Layers(NamedTuple):
     q4: int = 0
     ready_in_memory: int = 0
     pending_in_memory: int = 0
+    bytes_in_memory: int = 0
+    persistent: int = 0
+    persistent_bytes: int = 0
+    paged_out: int = 0
+    paged_out_bytes: int = 0
 
 
 def layers(backing: BackingQueue) -> Layers:
@@ -129,13 +103,32 @@ def layers(backing: BackingQueue) -> Layers:
     found: list[Layers] = []
     for level in _levels(backing):
         if isinstance(level, VariableQueue):
-            sub, pending = level.sub_queues, level._pending
-            on_disk = sum(delta.count for delta in _on_disk(level))
-            lengths = sub.q1.count, sub.q2.count, on_disk, sub.q3.count, sub.q4.count
-            found.append(Layers(*lengths, sub.ram_count, pending.count - pending.absent))
+            sub, pending, on_disk = level.sub_queues, level._pending, _on_disk(level)
+            kept, kept_bytes = persistent(sub, pending, level.shelf)
+            found.append(
+                Layers(
+                    *(sub.q1.count, sub.q2.count, sum([delta.count for delta in on_disk]), sub.q3.count, sub.q4.count),
+                    ready_in_memory=sub.ram_count,
+                    pending_in_memory=pending.count - pending.absent,
+                    bytes_in_memory=sub.ram_bytes + pending.body_bytes - pending.absent_bytes,
+                    persistent=kept,
+                    persistent_bytes=kept_bytes,
+                    paged_out=sum([delta.transient for delta in on_disk]),
+                    paged_out_bytes=sum([delta.transient_bytes for delta in on_disk]),
+                )
+            )
         elif isinstance(level, MemoryQueue):
-            ready = level._ready.count
-            found.append(Layers(q4=ready, ready_in_memory=ready, pending_in_memory=level._pending.count))
+            ready, pending = level._ready, level._pending
+            found.append(
+                Layers(
+                    q4=ready.count,
+                    ready_in_memory=ready.count,
+                    pending_in_memory=pending.count,
+                    bytes_in_memory=ready.body_bytes + pending.body_bytes,
+                    persistent=ready.persistent + pending.persistent,
+                    persistent_bytes=ready.persistent_bytes + pending.persistent_bytes,
+                )
+            )
     all_levels = Layers(*map(sum, zip(*found)))
     in_memory = all_levels.ready_in_memory, all_levels.pending_in_memory
     ready_in_memory, pending_in_memory = _as_lanes_have_them(backing, *in_memory)

@@ -290,12 +290,11 @@ def messages_that_expire_together(stage: Stage, count: int) -> Callable[[], None
 @scenario("counts")
 @scenario("info")
 @scenario("consumers_info")
-@scenario("storage_info")
 def questions(stage: Stage, count: int) -> Callable[[], None]:
     queue, _ = held(stage, count)
 
     def act() -> None:
-        for name in ("counts", "info", "consumers_info", "storage_info"):
+        for name in ("counts", "info", "consumers_info"):
             stage.tell(stage.metadata, queue.address, name)
         stage.settle()
 

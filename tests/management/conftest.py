@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import re
 import time
 from urllib.parse import quote
 
@@ -13,6 +14,10 @@ from warren.actors.contracts.node import to_node
 
 #: Seconds that a test waits for the management process to listen, or for statistics to show what has happened.
 PATIENCE = 300.0
+
+#: A sample of Prometheus's text format, and a label of one.
+LINE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (-?[0-9.e+-]+)$')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
 def ports(broker):
@@ -99,3 +104,38 @@ def user(api):
     yield add
     for name in names:
         api("DELETE", f"/api/users/{quote(name, safe='')}")
+
+
+def parsed(text):
+    """The values by name and labels. It asserts that the text is in Prometheus's format, and that no series comes
+    twice.
+    """
+    found, types = {}, {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            assert name not in types, f"{name} has two types"
+            types[name] = kind
+        elif not line.startswith("# HELP "):
+            match = LINE.match(line)
+            assert match, line
+            name, labels, value = match.groups()
+            family = re.sub("_(bucket|sum|count)$", "", name)
+            assert types.get(name, "histogram") != "histogram" or types.get(family) == "histogram", name
+            key = name, tuple(LABEL.findall(labels or ""))
+            assert key not in found, f"{key} comes twice"
+            found[key] = float(value)
+    return found
+
+
+@pytest.fixture(scope="module")
+def scrape(broker):
+    client = Api(ports(broker)["http/prometheus"], user=None)
+
+    def scrape(path="/metrics"):
+        status, body = client.raw("GET", path)
+        assert status == 200 and client.answer_headers["content-type"].startswith("text/plain; version=0.0.4")
+        return parsed(body.decode())
+
+    scrape.client = client
+    return scrape

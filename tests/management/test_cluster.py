@@ -182,7 +182,12 @@ def test_the_metrics_of_a_node_have_its_links(cluster):
         )
         values = dict(line.rsplit(" ", 1) for line in client.raw("GET", "/metrics")[1].decode().splitlines())
         assert int(values[f"erlang_vm_dist_recv_bytes{labels}"]) > 0
+        assert (
+            int(values[f"erlang_vm_dist_recv_cnt{labels}"]) > 0 and int(values[f"erlang_vm_dist_send_cnt{labels}"]) > 0
+        )
         assert 0 <= float(values[f"warren_link_rtt_seconds{labels}"]) < PATIENCE
+        for lane in ("control", "data", "bulk"):
+            assert int(values[f'warren_link_inflight{labels[:-1]},kind="{lane}"}}']) >= 0
     scrapes = [Api(ports(cluster.broker(index))["http/prometheus"], user=None) for index in range(NODES)]
     texts = [each.raw("GET", "/metrics")[1].decode() for each in scrapes]
     assert sum("\nwarren_raft_leader 1\n" in text for text in texts) == 1, "one node leads"
@@ -245,12 +250,21 @@ def test_the_metrics_of_the_leading_node_have_the_rings(cluster, apis):
         return [len(lines.intersection(text)) for text in texts]
 
     until(shown, lambda found: found == [0, 2, 0])
+    before = broadcasts(scrapes[1])
+    cluster.broker(1).publish(b"x", "ringed.metrics")
+    until(lambda: broadcasts(scrapes[1]), lambda count: count > before)
+    assert broadcasts(scrapes[0]) == broadcasts(scrapes[2]) == 0, "the master of a queue measures its ring"
     before = changes(scrapes[1])
     cluster.set_policy("ring", "^ringed", {"ha-mode": "exactly", "ha-params": 1})
     until(lambda: changes(scrapes[1]), lambda count: count == before + 1)
     assert changes(scrapes[0]) == changes(scrapes[2]) == 0, "a node counts the rings that it leads"
     cluster.clear_policy("ring")
     cluster.delete_queue("ringed.metrics")
+
+
+def broadcasts(scrape):
+    lines = scrape.raw("GET", "/metrics")[1].decode().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("warren_ring_broadcast_seconds_count ")))
 
 
 def changes(scrape):
@@ -284,7 +298,9 @@ def test_a_queue_that_moves_is_an_event(cluster, apis):
     cluster.set_policy("ha", "^moved$", {"ha-mode": "nodes", "ha-params": [cluster.broker(0).settings.node_name]})
     cluster.broker(0).declare_queue("moved", durable=True)
     names = [cluster.broker(index).settings.node_name for index in range(2)]
-    until(lambda: apis[1].get("/api/queues/%2F/moved")["node"] == names[0])
+    for api in apis:
+        # A node shows a move only if it knew where the queue was before.
+        until(lambda api=api: api.get("/api/queues/%2F/moved")["node"] == names[0])
     cluster.set_policy("ha", "^moved$", {"ha-mode": "nodes", "ha-params": [names[1]]})
     wanted = f"node '{names[1]}' leads queue 'moved' in virtual host '/', and no longer node '{names[0]}'"
     for api in apis:

@@ -148,15 +148,18 @@ def test_a_consumer_shows_what_it_waits_for(api, broker):
 
 
 def test_a_queue_on_the_disk_shows_its_layers(tmp_path):
-    """A lazy queue has its messages in `delta` and `q3`, and none of them in memory (CM-154, CM-274)."""
+    """A lazy queue has its messages in `delta` and `q3`, and none of them in memory. The items of where messages are
+    count persistent ones, transient ones that are on the disk alone, and bodies in memory (CM-154, CM-274, CM-349,
+    CM-350).
+    """
     settings = {"management": True, "management_port": 0, "prometheus_port": 0, "management_interval": 100}
     with Broker(data_dir=tmp_path, **settings) as broker:
         api = Api(ports(broker)["http"])
         broker.declare_queue("lazy", durable=True, arguments={"x-queue-mode": "lazy"})
         broker.declare_queue("eager", durable=True)
         for name in ("lazy", "eager"):
-            for _ in range(10):
-                broker.publish(b"x", name, delivery_mode=2)
+            for number in range(10):
+                broker.publish(b"body", name, delivery_mode=1 + number % 2)
 
         def shown(name):
             row = api.get(f"/api/queues/%2F/{name}")
@@ -169,6 +172,23 @@ def test_a_queue_on_the_disk_shows_its_layers(tmp_path):
         *_, row = until(lambda: shown("eager"), lambda found: found[:3] == (10, 10, 10))
         status = row["backing_queue_status"]
         assert (status["q1"] + status["q4"], status["delta"][2]) == (10, 0)
+        metrics = Api(ports(broker)["http/prometheus"], user=None)
+        for name, paged_out, in_memory in (("lazy", 5, 0), ("eager", 0, 10)):
+            row = api.get(f"/api/queues/%2F/{name}")
+            assert (row["messages_persistent"], row["message_bytes_persistent"]) == (5, 20)
+            assert (row["messages_paged_out"], row["message_bytes_paged_out"]) == (paged_out, 4 * paged_out)
+            assert (row["messages_ram"], row["message_bytes_ram"], row["message_bytes"]) == (
+                in_memory,
+                4 * in_memory,
+                40,
+            )
+            assert row["memory"] == 20_000 + 104 * in_memory
+            series = metrics.raw("GET", "/metrics/per-object")[1].decode().splitlines()
+            labels = f'{{vhost="/",queue="{name}"}}'
+            assert f"rabbitmq_queue_messages_ram_bytes{labels} {4 * in_memory}" in series
+            assert f"rabbitmq_queue_messages_paged_out{labels} {paged_out}" in series
+        sums = metrics.raw("GET", "/metrics")[1].decode().splitlines()
+        assert {"rabbitmq_queue_messages_persistent 10", "rabbitmq_queue_messages_ram_bytes 40"} <= set(sums)
 
 
 def test_a_queue_is_declared_on_a_node_of_the_cluster(api, broker):

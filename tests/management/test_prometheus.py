@@ -6,72 +6,33 @@ import socket
 from pathlib import Path
 
 import pika
-import pytest
 
 from warren import Broker
 from warren.actors.node.operations.observing.bottlenecks import ADVICE
 
-from .conftest import Api, ports, until
+from .conftest import Api, parsed, ports, until
 
-LINE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (-?[0-9.e+-]+)$')
 RECORDED = Path(__file__).parents[1] / "testdata" / "management" / "rabbitmq-3.10.8-metrics.txt"
 UNITS = ("bytes", "packets")
-LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 #: Families of RabbitMQ's metrics that warren lacks, and why (docs/management.md).
 ABSENT = {
     "rabbitmq_channel_process_reductions_total": "reductions are Erlang's",
     "rabbitmq_connection_process_reductions_total": "reductions are Erlang's",
     "rabbitmq_erlang_gc_reclaimed_bytes_total": "Python does not count them",
-    "rabbitmq_erlang_scheduler_run_queue": "a node has one thread",
     "rabbitmq_global_messages_dead_lettered_confirmed_total": "dead letters are not confirmed",
     "rabbitmq_queue_head_message_timestamp": "as in RabbitMQ, the metrics of single queues alone have it",
-    "rabbitmq_queue_process_memory_bytes": "a queue has no heap of its own",
     "rabbitmq_schema_db_ram_tx_total": "all metadata are on the disk",
 }
-#: Parts of the names of further families that warren lacks: where messages are kept, operations of queue indexes and
-#: files, and RabbitMQ's Raft log.
-NOT_COUNTED = re.compile(
-    "_(ram|paged_out|persistent)(_bytes)?$|_index_(read|write)_ops_|_io_((read|write)_(ops|time)|seek|reopen)|_raft_"
-)
+#: Parts of the names of further families that warren lacks: operations of queue indexes and files, of which the journal
+#: has none for each queue, and RabbitMQ's Raft log, of which a quorum queue has none.
+NOT_COUNTED = re.compile("_index_(read|write)_ops_|_io_((read|write)_(ops|time)|seek|reopen)|_raft_")
+
+#: Labels of RabbitMQ's later versions, which its latest dashboards need.
+LATER_LABELS = {"rabbitmq_identity_info": "rabbitmq_endpoint"}
 
 #: RabbitMQ's exporter declares the families with this prefix as untyped; warren declares them as gauges.
 GAUGES = "rabbitmq_alarms_"
-
-
-def parsed(text):
-    """The values by name and labels. It asserts that the text is in Prometheus's format, and that no series comes
-    twice.
-    """
-    found, types = {}, {}
-    for line in text.splitlines():
-        if line.startswith("# TYPE "):
-            _, _, name, kind = line.split()
-            assert name not in types, f"{name} has two types"
-            types[name] = kind
-        elif not line.startswith("# HELP "):
-            match = LINE.match(line)
-            assert match, line
-            name, labels, value = match.groups()
-            family = re.sub("_(bucket|sum|count)$", "", name)
-            assert types.get(name, "histogram") != "histogram" or types.get(family) == "histogram", name
-            key = name, tuple(LABEL.findall(labels or ""))
-            assert key not in found, f"{key} comes twice"
-            found[key] = float(value)
-    return found
-
-
-@pytest.fixture(scope="module")
-def scrape(broker):
-    client = Api(ports(broker)["http/prometheus"], user=None)
-
-    def scrape(path="/metrics"):
-        status, body = client.raw("GET", path)
-        assert status == 200 and client.answer_headers["content-type"].startswith("text/plain; version=0.0.4")
-        return parsed(body.decode())
-
-    scrape.client = client
-    return scrape
 
 
 def test_families_are_those_of_rabbitmq(scrape):
@@ -88,7 +49,8 @@ def test_families_are_those_of_rabbitmq(scrape):
             assert name not in types, f"{name} is there"
             continue
         assert types[name] == ("gauge" if name.startswith(GAUGES) else kind), name
-        assert labels[name] == keys, name
+        wanted = {*keys.split(","), *LATER_LABELS.get(name, "").split()}
+        assert set(labels[name].split(",")) == wanted, name
     ours = {name for name in types if name.startswith("rabbitmq_")} - {name for name, _, _ in recorded}
     assert ours == set(), "RabbitMQ's prefix is for RabbitMQ's names"
 
@@ -265,21 +227,6 @@ def test_objects_have_labels(scrape, broker):
     broker.delete_queue(name)
 
 
-def test_families_are_chosen(scrape, broker):
-    """`/metrics/detailed` has only the families that the request chooses, and of one virtual host if it names one
-    (CM-330).
-    """
-    broker.declare_queue("chosen")
-    name = "rabbitmq_detailed_queue_messages_ready"
-    key = name, (("vhost", "/"), ("queue", "chosen"))
-    until(lambda: key in scrape("/metrics/detailed?family=queue_coarse_metrics&vhost=/"))
-    assert key not in scrape("/metrics/detailed?family=queue_coarse_metrics&vhost=other")
-    assert scrape("/metrics/detailed") == {}
-    assert {each for each, _ in scrape("/metrics/detailed?family=queue_consumer_count")} == {
-        "rabbitmq_detailed_queue_consumers"
-    }
-
-
 def test_answers_are_compressed_for_who_takes_that(scrape):
     """An answer is compressed with gzip if the client accepts that (CM-331)."""
     status, body = scrape.client.raw("GET", "/metrics", headers={"accept-encoding": "gzip"})
@@ -424,3 +371,32 @@ def test_the_commits_of_the_journal_have_a_history(tmp_path):
         found = until(lambda: api.get(path), lambda found: found["journal_commit_messages"] == 3)
         assert found["journal_commits"] >= 3 and found["journal_commit_seconds"] > 0
         until(lambda: any(each["sample"] >= 3 for each in api.get(path)["journal_commits_details"].get("samples", ())))
+
+
+def test_mailboxes_have_lengths(scrape):
+    """Connections, channels and queues have series, and so has each other kind of process that waits (CM-375)."""
+    found = scrape()
+    kinds = {labels[0][1] for name, labels in found if name == "warren_mailbox_length"}
+    assert {"connection", "channel", "queue"} <= kinds
+    for kind in kinds:
+        labels = (("kind", kind),)
+        assert 0 <= found["warren_mailbox_length_max", labels] <= found["warren_mailbox_length", labels]
+
+
+def test_the_message_index_has_metrics(tmp_path):
+    """Indexed queues show how many messages the index lacks, and searches are counted (CM-375)."""
+    settings = {"management_port": 0, "prometheus_port": 0, "management_interval": 100}
+    with Broker(data_dir=tmp_path, management=True, **settings) as broker:
+        client = Api(ports(broker)["http/prometheus"], user=None)
+
+        def scrape():
+            return parsed(client.raw("GET", "/metrics")[1].decode())
+
+        assert not any(name == "warren_index_lag_messages" for name, _ in scrape())
+        broker.set_policy("indexed", "^indexed", {"message-index": "key"}, apply_to="queues")
+        broker.declare_queue("indexed", durable=True)
+        broker.publish(b"x", "indexed", message_id="m-1")
+        lag = "warren_index_lag_messages", (("vhost", "/"),)
+        until(scrape, lambda found: found.get(lag) == 0 and found["rabbitmq_queue_messages", ()] == 1)
+        assert until(lambda: broker.query(queue="indexed", key="m-1"))
+        assert until(scrape, lambda found: found["warren_index_queries_total", ()] > 0)

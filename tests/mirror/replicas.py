@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from warren.actors.queue.mirroring import DONE_TIMER
+from warren.actors.statistics.histograms import NodeHistograms
 from warren.mirror.backing.mirrored_queue import MirroredQueue
 from warren.mirror.replication import MirrorReplication
 from warren.routing.rows import Member, MirrorGroup, QueueRow
@@ -135,6 +136,7 @@ class FakeReplica:
             channels={},
             deduplication=None,
             confirms=FakeConfirms(),
+            histograms=NodeHistograms(),
         )
         self.context = SimpleNamespace(
             lease=SimpleNamespace(has_ended=lambda clock: False),

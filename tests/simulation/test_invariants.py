@@ -39,7 +39,14 @@ def spoil_bytes(queue):
     list(parts_in_memory(queue.backing))[-1].body_bytes -= 1
 
 
-@pytest.mark.parametrize("spoil", [spoil_credit_of_queue, spoil_credit_for_the_journal, spoil_count, spoil_bytes])
+def spoil_persistent(queue):
+    list(parts_in_memory(queue.backing))[-1].persistent_bytes += 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [spoil_credit_of_queue, spoil_credit_for_the_journal, spoil_count, spoil_bytes, spoil_persistent],
+)
 def test_a_fault_is_found_when_its_process_acts(spoil):
     simulated = Schedule(parse_plan(PLAN), 3)
     simulated.begin()

@@ -66,7 +66,7 @@ QUEUE_ROW_COLUMNS = frozenset(
     + ("slave_pids", "synchronised_slave_pids", "leader", "members", "online")
     + ("operator_policy", "effective_policy_definition", "shards", "shard_of", "queue_id")
 )
-#: The columns that a queue counts in proportion to its messages, and so only when a listing asks for them.
+#: The columns that are made of the `layers` of a queue, and only when a listing asks for them.
 QUEUE_STORAGE_COLUMNS = frozenset(
     ("messages_ready_ram", "messages_unacknowledged_ram", "messages_ram", "messages_persistent")
     + ("message_bytes_ram", "message_bytes_persistent", "memory")

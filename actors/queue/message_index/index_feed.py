@@ -9,7 +9,7 @@ a message that comes and leaves in the meantime is never in it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ....amqp.frames import content_properties
 from ....store.message_index.steps import Gone, Rest
@@ -20,6 +20,11 @@ MOST_WAITING = 32_768
 MOST_BYTES = 8 << 20
 #: Messages in one report.
 REPORT_MESSAGES = 4096
+
+
+def count_of(steps: Iterable[Report]) -> int:
+    """How many messages came or left in these reports."""
+    return sum([len(step.props) if isinstance(step, Came) else len(getattr(step, "numbers", ())) for step in steps])
 
 
 class IndexFeed:
@@ -50,6 +55,11 @@ class IndexFeed:
     @property
     def is_empty(self) -> bool:
         return not self._steps and not self.behind
+
+    @property
+    def waiting(self) -> int:
+        """Messages and departures that are not reported yet."""
+        return self._waiting + len(self.behind)
 
     def came(self, first: int, contents: Sequence[bytes]) -> None:
         """Report that these messages, with the numbers from `first` on, came into the queue."""

@@ -25,7 +25,7 @@ from ...context.index_places import IndexPlaces
 from ...contracts.message_index import Came, Report, to_indexer
 from ...message_index.errors import NotRegistered
 from ..disk.disk_loader import DiskLoader
-from .index_feed import IndexFeed
+from .index_feed import IndexFeed, count_of
 
 if TYPE_CHECKING:
     from ....routing.rows import QueueRow
@@ -51,6 +51,7 @@ class Indexing:
         "_number",
         "_places",
         "_process",
+        "_reporting",
         "_retention",
         "_row",
         "_sources",
@@ -79,6 +80,8 @@ class Indexing:
         self._has_ended = Signal(process)
         self._sources: tuple[str, ...] = ()
         self._retention = 0
+        #: Messages and departures in the report that the index has not answered.
+        self._reporting = 0
 
     def use_backing(self, backing: BackingQueue) -> None:
         """Use this backing queue, which has the messages from now on.
@@ -138,8 +141,17 @@ class Indexing:
         if steps:
             await self._report(index, steps)
 
+    @property
+    def lag(self) -> int:
+        """How many messages and departures of the queue the index has not written."""
+        return self.feed.waiting + self._reporting
+
     async def _report(self, index: Address[ToIndexer], steps: list[Report]) -> None:
-        await self._process.ask(index, to_indexer.report(self._number, steps))
+        self._reporting = count_of(steps)
+        try:
+            await self._process.ask(index, to_indexer.report(self._number, steps))
+        finally:
+            self._reporting = 0
 
     async def _catch_up(self, index: Address[ToIndexer]) -> None:
         """Report the next messages of those that have to be read."""

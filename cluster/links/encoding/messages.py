@@ -85,7 +85,6 @@ TO_QUEUES = (
     Crossing(311, to_queue.purge, answer=INTEGER),
     Crossing(312, to_queue.delete, BOOLEAN, BOOLEAN, answer=INTEGER),
     Crossing(313, to_queue.info, answer=INFO),
-    Crossing(314, to_queue.storage_info, answer=INFO),
     Crossing(315, to_queue.consumers_info, answer=Each(INFO)),
     Crossing(316, to_queue.set_queue_mode, OneOf(*QUEUE_MODES)),
     Crossing(318, to_queue.reclaim, TEXT, _RANGES, answer=_RANGES),

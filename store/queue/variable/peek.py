@@ -95,7 +95,7 @@ class Peek:
         self._sub_queues.check()
         pending = self._pending
         if not pending.runs:
-            assert (pending.absent, pending.movable) == (0, 0), "QS-8"
+            assert (pending.absent, pending.movable, pending.absent_bytes) == (0, 0, 0), "QS-8"
             return
         assert not any(pending.count_in(range(run.first, run.end)) for run in self._sub_queues.runs_in_memory()), (
             "QS-12"
@@ -103,6 +103,7 @@ class Peek:
         large = [run for run in pending.runs if run.kind & TO_STORE]
         absent = sum(run.live for run in large if run.kind & ABSENT)
         assert (pending.absent, pending.movable) == (absent, sum(run.live for run in large) - absent), "QS-8"
+        assert pending.absent_bytes == sum(run.body_bytes for run in large if run.kind & ABSENT), "QS-8"
         for run in pending.runs:
             assert not run.kind & ABSENT or run.kind & IN_STORE, "QS-10"
             assert not run.origin.persistent or run.kind & INDEXED, "QS-10"

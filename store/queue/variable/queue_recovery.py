@@ -8,7 +8,6 @@ which bodies exist. Counts made by a scan override those of the terms (D-7).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 from ...disk.progress import RecoveryProgress
@@ -101,13 +100,12 @@ def found_empty(numbering: Numbering) -> RecoveredQueue:
 
 
 def persistent(sub: SubQueues, pending: PendingRuns, shelf: Shelf | None) -> tuple[int, int]:
-    """How many ready and pending messages are persistent, and their body bytes. Visits every run in memory."""
-    on_disk = [sub.delta] if shelf is None else [sub.delta, shelf.counts]
-    kept = [(run.live, run.body_bytes) for run in chain(sub.runs_in_memory(), pending.runs) if run.origin.persistent]
-    return (
-        sum(count for count, _ in kept) + sum(delta.count - delta.transient for delta in on_disk),
-        sum(size for _, size in kept) + sum(delta.body_bytes - delta.transient_bytes for delta in on_disk),
-    )
+    """How many ready and pending messages are persistent, and their body bytes."""
+    count, body_bytes = sub.persistent
+    if shelf is not None:
+        count += shelf.counts.count - shelf.counts.transient
+        body_bytes += shelf.counts.body_bytes - shelf.counts.transient_bytes
+    return count + pending.persistent, body_bytes + pending.persistent_bytes
 
 
 class VariableQueueRecovery:

@@ -116,8 +116,15 @@ class SubQueues:
 
     @property
     def ram_bytes(self) -> int:
-        return self.q1.body_bytes + sum(
-            run.body_bytes for queue in (self.q4, self.q3, self.q2) for run in queue.runs if not run.kind & ABSENT
+        return sum([queue.body_bytes - queue.absent_bytes for queue in (self.q4, self.q3, self.q2, self.q1)])
+
+    @property
+    def persistent(self) -> tuple[int, int]:
+        """How many messages are persistent, and the bytes of their bodies."""
+        delta, parts = self.delta, (self.q4, self.q3, self.q2, self.q1)
+        return (
+            sum([part.persistent for part in parts]) + delta.count - delta.transient,
+            sum([part.persistent_bytes for part in parts]) + delta.body_bytes - delta.transient_bytes,
         )
 
     def runs_on_disk(self, delta: Delta) -> Iterator[Run]:
@@ -421,7 +428,7 @@ class SubQueues:
                 assert not part.is_blank or not part.count, "QS-9"
                 assert min(part.count, part.body_bytes, part.transient, part.transient_bytes) >= 0, "QS-8"
                 continue
-            count = body_bytes = absent = 0
+            count = body_bytes = absent = absent_bytes = 0
             for run in part.runs:
                 held = len(run.contents)
                 count += held
@@ -431,11 +438,13 @@ class SubQueues:
                 assert not run.origin.persistent or run.kind & INDEXED, "QS-10"
                 if run.kind & ABSENT:
                     absent += held
+                    absent_bytes += run.body_bytes
                     assert run.kind & IN_STORE, "QS-10"
                     assert part is not q1, "QS-2"
                 else:
                     assert not run.kind & TO_STORE or part is q1 or part is q4, "QS-2"
             assert (part.count, part.body_bytes, part.absent) == (count, body_bytes, absent), "QS-8"
+            assert part.absent_bytes == absent_bytes, "QS-8"
         if self.is_lazy:
             assert not q1.count and not q2.count and not q4.count, "QS-7"
         else:

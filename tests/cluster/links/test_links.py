@@ -151,6 +151,16 @@ def test_a_node_that_is_gone_is_noticed_at_once(pair):
     assert events[:2] == ["up", "down"]
 
 
+def test_refused_attempts_are_counted(node):
+    """A node counts its attempts to link that were refused, by reason: here the other node has another secret
+    (CM-375).
+    """
+    a, b = node("a"), node("b", secret="another secret, long enough too")
+    a.set_peers(b)
+    row = until(lambda: (row := a.rows()["b@h"])["rejected"] and row, "it was not refused")
+    assert set(row["rejected"]) == {"bad_secret"} and row["rejected"]["bad_secret"] >= 1
+
+
 def test_three_nodes(node):
     nodes = [node(name) for name in "abc"]
     for one in nodes:

@@ -98,7 +98,6 @@ MESSAGE = {
     "purge": ((), NUMBER),
     "delete": ((FLAG, FLAG), NUMBER),
     "info": ((), INFO),
-    "storage_info": ((), INFO),
     "reading_info": ((), INFO),
     "peek": (
         (NUMBER,),

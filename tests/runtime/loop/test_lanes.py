@@ -118,6 +118,19 @@ class Parent(Process):
         return True
 
 
+class Lister(Process):
+    """Watches a pipe; input makes it note the processes that wait for their turns."""
+
+    def on_open(self, sender, fd, noted):
+        self.noted = noted
+        self.watch(fd)
+        return True
+
+    def on_readable(self, fd):
+        os.read(fd, 1)
+        self.noted.append(list(self.mailboxes()))
+
+
 @pytest.fixture
 def loop():
     base = LoopBase(thread=False)
@@ -462,3 +475,23 @@ def test_a_client_that_goes_on_and_on_makes_up_for_it(loop, pipes, monkeypatch):
     loop.turn = counted
     assert loop.run_until(lambda: sum(turns) >= 500, WAIT)
     assert abs(turns[0] - turns[1]) <= 2 * lanes.BURST
+
+
+def test_processes_that_wait_for_their_turns_are_listed(loop, pipes):
+    """Whether a few or many wait, each is listed once with its messages, until they have all had their turns."""
+    noted: list[list[tuple[str, int]]] = []
+    lister = opened(loop, Lister, "open", pipes[0][0], noted)
+    clients = [opened(loop, Client, "open", pipes[at][0], at, 1) for at in (2, 40)]
+    assert len(clients) == 2 and lister is not None
+    for at in (2, 40):
+        os.write(pipes[at][1], b".")
+    assert loop.run_until(lambda: bool(loop.lanes), WAIT)
+    waiting = len(list(loop.waiting()))
+    os.write(pipes[0][1], b".")
+    assert loop.run_until(lambda: len(noted) == 1, WAIT)
+    assert 0 < len(noted[0]) <= 42 and 0 < waiting <= 42
+    assert set(noted[0]) == {("Worker", 1)}
+    assert loop.run_until(lambda: not loop.lanes, WAIT)
+    os.write(pipes[0][1], b".")
+    assert loop.run_until(lambda: len(noted) == 2, WAIT)
+    assert noted[1] == []

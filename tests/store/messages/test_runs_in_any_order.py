@@ -26,12 +26,17 @@ def expiry_of(number):
     return number % 5 or None
 
 
-def run_of(first, count, is_mixed=False, redelivered=False):
-    origins = [Origin("", (str(number % 2),)) for number in range(first, first + count)]
+def origin_of(number, is_mixed, is_persistent):
+    return Origin("", (str(number % 2) if is_mixed else "0",), is_persistent)
+
+
+def run_of(first, count, is_mixed=False, redelivered=False, is_persistent=False):
+    origins = [origin_of(number, True, is_persistent) for number in range(first, first + count)]
     contents = [content(number) for number in range(first, first + count)]
     size = sum(number % 3 for number in range(first, first + count))
     columns = (origins, [expiry_of(number) for number in range(first, first + count)])
-    return Run(first, contents, *(columns if is_mixed else (Origin("", ("0",)), None)), redelivered, size)
+    shared = origin_of(first, False, is_persistent), None
+    return Run(first, contents, *(columns if is_mixed else shared), redelivered, size)
 
 
 def spread(runs):
@@ -51,12 +56,14 @@ def assert_whole(part):
     assert list(reversed(part.runs)) == runs[::-1] and len(part.runs) == len(runs)
     found = spread(runs)
     assert part.count == len(found) and part.body_bytes == sum(number % 3 for number, *_ in found)
+    kept = [number % 3 for number, _, origin, *_ in found if origin.persistent]
+    assert (part.persistent, part.persistent_bytes) == (len(kept), sum(kept))
     assert all(run.live == sum(content is not None for content in run.contents) > 0 for run in runs)
 
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("publish"), st.integers(1, 9), st.booleans()),
+        st.tuples(st.just("publish"), st.integers(1, 9), st.booleans(), st.booleans()),
         st.tuples(st.just("fetch"), st.integers(1, 12)),
         st.tuples(st.sampled_from(["ack", "requeue"]), st.sets(st.integers(0, 60), min_size=1, max_size=12)),
         st.tuples(
@@ -81,11 +88,11 @@ def test_ready_and_pending_runs_are_two_dicts(block_runs):
         mixed = {}
         for name, *fields in steps:
             if name == "publish":
-                count, is_mixed = fields
+                count, is_mixed, is_persistent = fields
                 if ready.count == len(waiting) and (not waiting or max(waiting) < next_number):
-                    ready.push(run_of(next_number, count, is_mixed))
+                    ready.push(run_of(next_number, count, is_mixed, is_persistent=is_persistent))
                 for number in range(next_number, next_number + count):
-                    waiting[number], mixed[number] = False, is_mixed
+                    waiting[number], mixed[number] = False, (is_mixed, is_persistent)
                 next_number += count
             elif name == "fetch":
                 runs = ready.take(fields[0])
@@ -119,8 +126,8 @@ def test_ready_and_pending_runs_are_two_dicts(block_runs):
                     (
                         number,
                         content(number),
-                        Origin("", (str(number % 2) if mixed[number] else "0",)),
-                        expiry_of(number) if mixed[number] else None,
+                        origin_of(number, *mixed[number]),
+                        expiry_of(number) if mixed[number][0] else None,
                         model[number],
                     )
                     for number in sorted(model)

@@ -238,6 +238,10 @@ def wrong_octets(sub: SubQueues) -> None:
     sub.q4.body_bytes += 1
 
 
+def wrong_bytes_on_the_disk(sub: SubQueues) -> None:
+    sub.q3.absent_bytes += 1
+
+
 def negative(sub: SubQueues) -> None:
     sub.delta.transient = -1
 
@@ -266,6 +270,7 @@ def no_entry(sub: SubQueues) -> None:
         (hidden, "QS-5|QS-6"),
         (lazy_with_q1, "QS-7"),
         (wrong_octets, "QS-8"),
+        (wrong_bytes_on_the_disk, "QS-8"),
         (negative, "QS-8"),
         (too_many_in_delta, "QS-9"),
         (body_nowhere, "QS-10"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, TypeVar
 
 from .....amqp.fields import TYPE_NAMES, Table
@@ -23,6 +22,7 @@ from ....contracts.node import to_node
 from ....contracts.queue import to_queue
 from ....metadata.info_items import ConsumerNames, logical_consumers, member_items, queue_items, with_shard_items
 from ....statistics.queue_infos import queue_infos
+from ....statistics.storage_items import storage_items
 from ..columns import (
     BINDINGS,
     CHANNELS,
@@ -92,30 +92,17 @@ async def _infos(operator: Operator, rows: Sequence[QueueRow], with_storage: boo
     shards = [shards_of(operator.context.routing, row) for row in rows]
     asked = [each for row, of_row in zip(rows, shards) for each in (row, *of_row)]
     answers = iter(await queue_infos(operator.process, operator.context, asked, ANSWER_SECONDS))
-    storage: Iterator[InfoItems | None] = iter(())
-    if with_storage:
-        storage = iter(await _storage(operator, asked))
     found: list[InfoItems | None] = []
     for of_row in shards:
-        items, of_shards = next(answers), [next(answers) for _ in of_row]
+        own, of_shards = next(answers), [next(answers) for _ in of_row]
+        items = own
         if items is not None and of_row:
             items = with_shard_items(items, [each for each in of_shards if each is not None])
-        stored = [each or {} for each in islice(storage, 1 + len(of_row))]
-        if items is not None and stored:
-            items = {**items, **{name: sum(each.get(name, 0) for each in stored) for each in stored for name in each}}
+        if items is not None and with_storage:
+            stored = [storage_items(each["layers"]) for each in (own, *of_shards) if each and each.get("layers")]
+            items = {**items, **{name: sum([each[name] for each in stored]) for each in stored for name in each}}
         found.append(items)
     return found
-
-
-async def _storage(operator: Operator, rows: Sequence[QueueRow]) -> list[InfoItems | None]:
-    """The `QUEUE_STORAGE_COLUMNS` of each queue that runs. A queue counts them only when it is asked."""
-    question = to_queue.storage_info()
-    return await in_time(
-        [
-            operator.process.ask(row.address, question, timeout=ANSWER_SECONDS) if row.state == "running" else None
-            for row in rows
-        ]
-    )
 
 
 @operation()

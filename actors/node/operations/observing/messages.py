@@ -44,6 +44,7 @@ async def query_message(
     begin, end = now - DEFAULT_RANGE if begin is None else begin, now if end is None else end
     if begin > end:
         raise OperationError("data", "the begin of the time range is later than its end")
+    operator.context.counts.index_queries += 1
     try:
         if id is not None:
             found, wanted = await _by_id(operator, vhost, id, max_num)

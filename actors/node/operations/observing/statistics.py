@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
+from itertools import islice
 from typing import Literal
 
 from .....amqp.fields import Table, table_from
@@ -22,6 +23,7 @@ from .....routing.rows import ExchangeRow, QueueRow
 from .....runtime.errors import ProcessDown, ProcessTimeout
 from .....runtime.machine.descriptors import descriptor_limit, open_descriptors
 from .....runtime.machine.usage import DiskBytes, program
+from .....runtime.process import Process
 from .....version import __version__
 from ....context.node_context import NodeContext
 from ....contracts.info_items import InfoItems
@@ -42,13 +44,18 @@ from .watching import log_files
 COMPARED = 2_000
 
 #: What a link has as a whole, and what its lanes have each: the columns of `warren links` of these names.
-LINK_ITEMS: tuple[Literal["node", "state", "address", "round_trip", "last_error"], ...] = (
-    *("node", "state", "address", "round_trip", "last_error"),
+LINK_ITEMS: tuple[Literal["node", "state", "address", "round_trip", "last_error", "rejected"], ...] = (
+    *("node", "state", "address", "round_trip", "last_error", "rejected"),
 )
-LANE_SUMS: tuple[Literal["sent_bytes", "received_bytes", "unsent"], ...] = ("sent_bytes", "received_bytes", "unsent")
+LANE_SUMS: tuple[Literal["sent_bytes", "received_bytes", "sent_frames", "received_frames", "unsent"], ...] = (
+    *("sent_bytes", "received_bytes", "sent_frames", "received_frames", "unsent"),
+)
 
 #: Rows that are made in one turn. Making and encoding the row of a queue takes 50 µs.
 MADE = 25
+
+#: Processes whose mailboxes are looked at, which takes 1 ms. That many wait only on a node that is far behind.
+WAITING = 2_000
 
 #: Things that have ended that are named in one turn.
 NAMED = 1_000
@@ -226,6 +233,7 @@ async def _node(operator: Operator) -> InfoItems:
         for node in context.definitions.nodes.values()
     ]
     disk = program.disk_bytes() or DiskBytes(0, 0)
+    run_queue, mailboxes = _waiting(process)
     return {
         "kind": "node",
         "name": context.node_name,
@@ -263,8 +271,25 @@ async def _node(operator: Operator) -> InfoItems:
         "cluster_name": context.definitions.cluster_name(context.settings.cluster_name),
         "members": members or [{"name": context.node_name, "is_running": True, "role": "data", "maintenance": False}],
         "python": sys.version.split()[0],
+        "run_queue": run_queue,
+        "mailboxes": mailboxes,
+        "index_queries": context.counts.index_queries,
         "longest_turns": [turn._asdict() for turn in process.longest_turns()],
     }
+
+
+def _waiting(process: Process) -> tuple[int, dict[str, list[int]]]:
+    """How many processes wait for their turns now; and by their kind, how many messages wait for them, and the length
+    of the longest mailbox. The processes behind the first `WAITING` are left out.
+    """
+    count = 0
+    found: dict[str, list[int]] = {}
+    for kind, length in islice(process.mailboxes(), WAITING):
+        count += 1
+        lengths = found.setdefault(kind, [0, 0])
+        lengths[0] += length
+        lengths[1] = max(lengths[1], length)
+    return count, found
 
 
 async def _links(operator: Operator) -> Rows:
@@ -277,9 +302,15 @@ async def _links(operator: Operator) -> Rows:
         return []
     found: dict[str, InfoItems] = {}
     for lane in lanes:
-        link = found.setdefault(lane["node"], {name: lane[name] for name in LINK_ITEMS} | dict.fromkeys(LANE_SUMS, 0))
+        link = found.get(lane["node"])
+        if link is None:
+            link = {name: lane[name] for name in LINK_ITEMS} | dict.fromkeys(LANE_SUMS, 0)
+            found[lane["node"]] = {**link, "in_flight": {}}
+        link = found[lane["node"]]
         for name in LANE_SUMS:
             link[name] += lane[name]
+        if lane["lane"]:
+            link["in_flight"][lane["lane"]] = lane["unsent"]
     return list(found.values())
 
 
