@@ -78,6 +78,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "queues/:vhost/:queue/bindings": _get(M, reading.queue_bindings),
     "queues/:vhost/:queue/contents": Endpoint({"DELETE": (M, acting.purge_queue)}),
     "queues/:vhost/:queue/get": Endpoint({"POST": (M, acting.get_messages)}),
+    "queues/:vhost/:queue/move": Endpoint({"POST": (M, acting.move_messages)}),
     "queues/:vhost/:queue/actions": Endpoint({"POST": (A, acting.queue_action)}),
     "bindings": _get(M, reading.bindings),
     "bindings/:vhost": _get(M, reading.bindings),

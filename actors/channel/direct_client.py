@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...amqp import methods
 from ...amqp.constants import CONNECTION_FORCED, FRAME_BODY, FRAME_HEADER, FRAME_METHOD, SYNTAX_ERROR
@@ -35,6 +36,7 @@ from ..contracts.channel import (
     to_channel,
 )
 from . import Channel
+from .moving import Moving
 
 CHANNEL_NUMBER = 1
 USER_NAME = "direct"
@@ -84,6 +86,13 @@ class DirectClient(Process):
         _encoded(method)
         self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, method), _Fetching(count, outcome, []))
 
+    def on_move(self, sender: Sender, vhost: str, source: str, destination: str, count: int) -> None:
+        method = methods.BasicGet(0, source, False)
+        _encoded(method)
+        _encoded(methods.BasicPublish(0, "", destination, True, False))
+        order = _Move(source, destination, count)
+        self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, method), order)
+
     def on_call(self, sender: Sender, vhost: str, method: Method) -> None:
         self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, decode_method(_encoded(method))))
 
@@ -119,6 +128,9 @@ class DirectClient(Process):
 
     def on_bump(self, sender: Sender, channel_id: str, amount: int) -> None:
         self.credit.bump(channel_id, amount)
+        for session in list(self.sessions.values()):
+            if session.channel_id == channel_id:
+                session.go_on()
 
     def on_channel_failed(self, sender: Sender, number: int, error: AmqpError) -> None:
         session = self._session_of(sender)
@@ -166,9 +178,13 @@ class _Session:
         self.rest = b""
         self.assembly: _MessageAssembly | None = None
         self.is_returned = False
+        #: The messages that were published on the channel, which numbers their confirms.
+        self.published = 0
+        #: The current request, if it moves messages.
+        self.moving: Moving | None = None
 
-    def request(self, sender: Sender, event: Event, fetching: _Fetching | None = None) -> None:
-        self.waiting.append((sender, event, fetching))
+    def request(self, sender: Sender, event: Event, state: _Fetching | _Move | None = None) -> None:
+        self.waiting.append((sender, event, state))
         if self.current is None:
             self._next()
 
@@ -178,17 +194,22 @@ class _Session:
         self.current = self.waiting.popleft()
         if self.address is None:
             self.address = self._open()
-        event = self.current[1]
+        event, state = self.current[1:]
         self.is_returned = False
-        if event[0] == RUN:
-            self.client.credit.spend(self.channel_id, 1)
-        self.client.send(self.address, to_channel.input([event]))
+        if isinstance(state, _Move):
+            frame_max, credit = self.client.context.settings.frame_max, self.client.credit
+            self.moving = Moving(
+                *state, CHANNEL_NUMBER, frame_max, self.published, self._send, lambda: not credit.blocked
+            )
+            self.moving.go_on()
+        else:
+            self._send(event)
 
     def _open(self) -> Address[ToChannel]:
         client = self.client
         client.serial += 1
         self.channel_id = f"{client.connection_id}.{client.serial}"
-        self.rest, self.assembly = b"", None
+        self.rest, self.assembly, self.published = b"", None, 0
         config = ChannelConfig(
             self.channel_id,
             client.connection_id,
@@ -225,13 +246,23 @@ class _Session:
     def _replied(self, method: Method, assembly: _MessageAssembly | None = None) -> None:
         if isinstance(method, methods.ChannelOpenOk):
             return
-        if isinstance(method, methods.BasicReturn):
+        if self.moving is not None and not isinstance(method, methods.ChannelClose):
+            if isinstance(method, methods.BasicGetOk) and assembly is not None:
+                self.moving.fetched(method, assembly.props, assembly.body)
+            else:
+                self.moving.replied(method)
+            self.go_on()
+        elif isinstance(method, methods.BasicReturn):
             self.is_returned = True
         elif isinstance(method, methods.BasicAck):
             self._answer(not self.is_returned)
         elif isinstance(method, methods.BasicNack):
             self._answer_error(AmqpError(406, "the message was refused by a queue"))
-        elif self.current is not None and self.current[2] is not None and not isinstance(method, methods.ChannelClose):
+        elif (
+            self.current is not None
+            and isinstance(self.current[2], _Fetching)
+            and not isinstance(method, methods.ChannelClose)
+        ):
             self._fetched(self.current[1], self.current[2], method, assembly)
         elif isinstance(method, methods.BasicGetOk) and assembly is not None:
             if self.current is not None and not self.current[1][2].no_ack:
@@ -245,6 +276,13 @@ class _Session:
             self.fail(AmqpError(method.reply_code, text, method.class_id, method.method_id))
         else:
             self._answer(method)
+
+    def go_on(self) -> None:
+        """Go on with moving messages, if that is the current request, and answer when it is over."""
+        if self.moving is not None and self.moving.go_on():
+            result = self.moving.result()
+            self.moving = None
+            self._answer(result)
 
     def _fetched(self, event: Event, fetching: _Fetching, method: Method, assembly: _MessageAssembly | None) -> None:
         """Get the next message, or settle all and answer. They are settled together after the last one, because a
@@ -267,8 +305,12 @@ class _Session:
         self._send((METHOD, CHANNEL_NUMBER, method))
 
     def _send(self, event: Event) -> None:
-        if self.address is not None:
-            self.client.send(self.address, to_channel.input([event]))
+        if self.address is None:
+            return
+        if event[0] == RUN:
+            self.published += 1
+            self.client.credit.spend(self.channel_id, 1)
+        self.client.send(self.address, to_channel.input([event]))
 
     def _answer(self, value: object) -> None:
         error = self.client.lease_error()
@@ -300,7 +342,7 @@ class _Session:
         """Answer the current request with `error` and drop the channel; the next request opens another."""
         self.client.demonitor(self.channel_id)
         self.client.credit.peer_down(self.channel_id)
-        self.address = None
+        self.address = self.moving = None
         self._answer_error(error)
 
 
@@ -314,8 +356,17 @@ class _Fetching:
     last_tag: int = 0
 
 
-#: A request for the channel: its sender, the event to send to the channel, and the state of a `fetch`.
-_Request = tuple[Sender, Event, _Fetching | None]
+class _Move(NamedTuple):
+    """A `move` that waits for its turn: from which queue to which one, and how many messages at most."""
+
+    source: str
+    destination: str
+    most: int
+
+
+#: A request for the channel: its sender, the event to send to the channel, and the state of a `fetch` or the order of a
+#: `move`.
+_Request = tuple[Sender, Event, _Fetching | _Move | None]
 
 
 def _message(method: methods.BasicGetOk, assembly: _MessageAssembly) -> FetchedMessage:

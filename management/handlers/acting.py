@@ -34,6 +34,9 @@ REFUSED = 406
 #: How a fetched message can be settled (CM-301).
 ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
 
+#: Messages that one request moves unless it says otherwise.
+MOVED = 1_000
+
 #: What browsing shows unless the request has other numbers: messages, and bytes of each body.
 BROWSED, BROWSED_BODY = 20, 50_000
 
@@ -117,6 +120,23 @@ async def get_messages(call: ApiCall) -> Any:
     else:
         await queue_name(call)
     return [_message(row, encoding, truncate) for row in rows]
+
+
+async def move_messages(call: ApiCall) -> Any:
+    """Move messages to another queue, as `{"destination": "q", "count": 1000}` asks for.
+
+    RabbitMQ's page does this by a shovel. Here a request moves a bounded number of messages, and the next one goes on.
+    """
+    vhost, name = await queue_name(call)
+    call.own_vhost()
+    fields = await call.fields()
+    (destination,) = required(fields, "destination")
+    count = integer(fields.get("count", MOVED))
+    names = {"user": call.user.name, "vhost": vhost, "source": name, "destination": text(destination, "destination")}
+    found: Row = await call.change("move_messages_as", **names, count=count)
+    if found["failure"]:
+        raise bad_request(f"{found['failure']}; moved: {found['moved']}, left: {found['left']}")
+    return {"moved": found["moved"], "left": found["left"]}
 
 
 async def browse_messages(call: ApiCall) -> Any:

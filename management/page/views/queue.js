@@ -13,6 +13,7 @@ import { el, put } from "../dom.js";
 import { finder } from "../find.js";
 import { bytes, count, headAge, plural, rate, span, trend } from "../format.js";
 import { layers } from "../layers.js";
+import { moving } from "../move.js";
 import { ring } from "../ring.js";
 import { may } from "../session.js";
 import { Table } from "../table.js";
@@ -47,7 +48,8 @@ export function queue(context) {
     section("Publish a message", publishing(vhost, "", name, context.reload)),
     section("Browse messages", browser(vhost, name, () => known.backing_queue_status?.next_seq_id ?? 0)),
     may("administrator") && section("Find messages", finder(vhost, name, () => (known.effective_policy_definition?.["message-index"] ?? "none") !== "none")),
-    section("Get messages", [el("p", {}, "This takes messages out of the queue, for a moment or for good. To read them where they are, browse them."), getting(path, got, context.reload), got]));
+    section("Get messages", [el("p", {}, "This takes messages out of the queue, for a moment or for good. To read them where they are, browse them."), getting(path, got, context.reload), got]),
+    section("Move messages", moving(vhost, name, () => known.messages_ready ?? 0, context.reload)));
   const take = (row) => {
     if (row.error) return missing(body, row);
     known = row;

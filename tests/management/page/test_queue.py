@@ -197,3 +197,26 @@ def test_a_queue_without_an_index_says_so(screen, broker):
     screen.fill("Find messages", text="m1")
     screen.shows("The queue is not indexed. Give it a policy with the key message-index.", "main details[open]")
     broker.delete_queue("untraced")
+
+
+def test_messages_are_moved(screen, broker, api):
+    """The page moves all ready messages to another queue and says how many, and shows why it could not (CM-406)."""
+    for name in ("here", "there"):
+        broker.declare_queue(name, durable=True)
+    for number in range(3):
+        broker.publish(b"%d" % number, "here")
+    screen.go(address("here"))
+    screen.until(lambda: "Ready\n3" in screen.text("main"))
+    screen.unfold("Move messages")
+    screen.fill("Move messages", destination="nowhere")
+    screen.shows("no queue 'nowhere' in vhost '/'")
+    (complaint,) = screen.complaints()
+    assert "/move" in complaint and "404" in complaint
+    screen.fill("Move messages", destination="there", count="2")
+    screen.shows("Moved 2 of 2 messages to queue 'there'.")
+    screen.until(lambda: "Ready\n1" in screen.text("main"))
+    screen.fill("Move messages", destination="there", count="")
+    screen.shows("Moved 1 of 1 message to queue 'there'.")
+    assert [broker.get("there").body for _ in range(3)] == [b"0", b"1", b"2"]
+    for name in ("here", "there"):
+        broker.delete_queue(name)

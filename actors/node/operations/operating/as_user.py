@@ -16,11 +16,12 @@ from .....amqp.errors import AmqpError
 from .....amqp.fields import FieldError, Table, table_from
 from .....amqp.method import Method
 from .....amqp.properties import Properties, decode_properties, encode_properties
+from .....routing.phrases import no_queue
 from .....routing.properties_key import properties_key as key_of
 from .....runtime.contract import Address
 from ....channel.direct_client import DirectClient
 from ....context.starting import ToNewDirectClient, to_new_direct_client
-from ....contracts.channel import FetchedMessage, Outcome, ToDirectClient, to_direct_client
+from ....contracts.channel import FetchedMessage, Moved, Outcome, ToDirectClient, to_direct_client
 from ....contracts.metadata import to_metadata
 from ..observing.listings import SLICE
 from ..plain_values import plain, plain_table
@@ -31,6 +32,10 @@ CALL_SECONDS = 60.0
 
 #: Messages that one `get_messages` may fetch.
 FETCHED_MAX = 100_000
+
+#: Messages that one `move_messages_as` may move, and that it moves before it asks again, so that each question is
+#: answered in time.
+MOVED_MAX, MOVED_STEP = 100_000, 1_000
 
 #: How the modes of `get_messages` settle what they fetch (CM-301).
 OUTCOMES: dict[str, Outcome] = {
@@ -201,6 +206,36 @@ async def get_messages_as(
         messages = await operator.process.ask(client, request, CALL_SECONDS)
     for found in messages:
         yield [_message(found)]
+
+
+@operation()
+async def move_messages_as(
+    operator: Operator, *, user: str, vhost: str, source: str, destination: str, count: int
+) -> dict[str, Any]:
+    """Move up to `count` messages of a queue to another one of the virtual host, in their order.
+
+    A message leaves its queue only when the other one has confirmed it. So if this ends before its time, each message
+    is in one of the queues or in both, and a later call goes on with those that are left.
+    """
+    if not 0 < count <= MOVED_MAX:
+        raise OperationError("data", f"Bad argument: the count {count} is not from 1 to {MOVED_MAX}")
+    if source == destination:
+        raise OperationError("data", f"Bad argument: the messages are in queue '{source}' already")
+    routing = operator.context.routing
+    for name in (source, destination):
+        if routing.queue(vhost, name) is None:
+            raise no_queue(vhost, name)
+    moved, found = 0, Moved(0, 0, "")
+    async with _client(operator, user) as client:
+        while moved < count:
+            step = min(count - moved, MOVED_STEP)
+            found = await operator.process.ask(
+                client, to_direct_client.move(vhost, source, destination, step), CALL_SECONDS
+            )
+            moved += found.moved
+            if found.moved < step:
+                break
+    return {"moved": moved, "left": found.left, "failure": found.failure}
 
 
 def _message(found: FetchedMessage) -> dict[str, Any]:
