@@ -57,7 +57,7 @@ async def listed(
         "item_count": len(rows),
         "items": [_chosen(call, row) for row in rows],
         "page": number,
-        "page_count": max(1, -(-len(things) // size)),
+        "page_count": -(-len(things) // size),
         "page_size": size,
         "total_count": total,
     }

@@ -148,9 +148,16 @@ def node(call: ApiCall, counted: Counted) -> Row:
         found[f"{name}_details"] = {"rate": 0.0}
     for name, source in (("msg_store_read_count", "disk_reads"), ("msg_store_write_count", "disk_writes")):
         found |= measured(history, track, (name,), [counted.queue_sum(source)], wanted, column[source])
-    commits = [counted.value("journal_commits")]
-    found |= measured(history, track, ("io_sync_count",), commits, wanted, column["journal_commits"])
+    commits = counted.value("journal_commits")
+    found |= measured(history, track, ("io_sync_count",), [commits], wanted, column["journal_commits"])
+    found["io_sync_avg_time"] = 1000 * counted.value("journal_commit_seconds") / commits if commits else 0
+    found["mnesia_disk_tx_count"] = changes_of_metadata(counted)
     return found
+
+
+def changes_of_metadata(counted: Counted) -> int:
+    """The changes of metadata that the node has answered since its start."""
+    return sum(counted.node["histograms"]["raft_commit_seconds"]["counts"]) if "histograms" in counted.node else 0
 
 
 def partitions(row: Row) -> list[str]:

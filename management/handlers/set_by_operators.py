@@ -10,7 +10,7 @@ from typing import Any
 
 from ..answers import objects
 from ..answers.listing import chosen, listed
-from ..call import Answer, ApiCall, required
+from ..call import Answer, ApiCall, boolean, required
 from ..errors import bad_request, not_authorised, not_found
 
 Row = dict[str, Any]
@@ -36,7 +36,8 @@ async def put_vhost(call: ApiCall) -> Any:
     name = call.names["vhost"]
     fields = await call.fields()
     is_new = name not in call.state.vhosts
-    tags = fields.get("tags")
+    tags, traced = fields.get("tags"), fields.get("tracing")
+    is_traced = None if traced is None else boolean(traced)
     queue_type = fields.get("default_queue_type", fields.get("defaultqueuetype"))
     await call.change(
         "add_vhost",
@@ -46,6 +47,8 @@ async def put_vhost(call: ApiCall) -> Any:
         default_queue_type=queue_type,
         granted_to=call.user.name if is_new else None,
     )
+    if is_traced is not None:
+        await call.change("trace", vhost=name, on=is_traced)
     return CREATED if is_new else CHANGED
 
 

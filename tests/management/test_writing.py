@@ -134,6 +134,15 @@ def test_listeners_are_checked_by_port_and_protocol(api, broker):
     assert (status, found["missing"]) == (503, 1) and broker.port in found["ports"]
 
 
+def test_a_virtual_host_is_traced(api, broker):
+    """PUT of a virtual host begins and ends its tracing, and leaves it as it is if the body does not say (CM-297)."""
+    for body, is_traced in (({"tracing": True}, True), ({}, True), ({"tracing": "false"}, False)):
+        assert api("PUT", "/api/vhosts/traced", body)[0] in (201, 204)
+        assert api.get("/api/vhosts/traced")["tracing"] is is_traced
+    assert api("PUT", "/api/vhosts/traced", {"tracing": "perhaps"})[1]["reason"] == ["not_boolean", "perhaps"]
+    assert api("DELETE", "/api/vhosts/traced")[0] == 204
+
+
 def test_the_aliveness_test_leaves_no_message(api, broker, user):
     """The aliveness test leaves its queue without a message, and later requests show that. If the user may publish and
     not read, it fails with 401, and its message expires (CM-311, CM-435).
