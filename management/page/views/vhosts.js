@@ -7,7 +7,7 @@ import { enc, request } from "../api.js";
 import { state } from "../badges.js";
 import { Facts, heading, missing } from "../details.js";
 import { attempt, confirmed, form, say, section } from "../dialog.js";
-import { el } from "../dom.js";
+import { el, setText } from "../dom.js";
 import { bytes, count, rateOf, visible } from "../format.js";
 import { Table } from "../table.js";
 import { permissionForm, permissionsTable } from "./users.js";
@@ -26,8 +26,9 @@ export function vhosts({ reload }) {
   ], (row) => row.name, "Virtual hosts");
   const adding = form("Add a virtual host", [
     { name: "name", label: "Name", required: true }, { name: "description", label: "Description" }, { name: "tags", label: "Tags", hint: "separated by commas" },
-  ], "Add virtual host", async ({ name, ...values }) => {
-    await request("PUT", `vhosts/${enc(name)}`, values);
+    { name: "type", label: "Default queue type", type: "select", options: ["classic", "quorum", "stream"], hint: "of queues that are declared without a type" },
+  ], "Add virtual host", async ({ name, type, ...values }) => {
+    await request("PUT", `vhosts/${enc(name)}`, { ...values, default_queue_type: type });
     say(`Virtual host '${name}' is there. You have all permissions in it.`);
     reload();
   });
@@ -39,6 +40,7 @@ export function vhosts({ reload }) {
 
 export function vhost({ names: [name], reload }) {
   const facts = new Facts();
+  const trace = el("button", {});
   const permissions = permissionsTable("user", "User", reload);
   const body = el("div", {}, facts.element, el("h2", {}, "Permissions"), permissions.element, section("Set permissions", permissionForm({ vhost: name }, reload)));
   const remove = async () => {
@@ -47,13 +49,18 @@ export function vhost({ names: [name], reload }) {
   };
   const take = (row) => {
     if (row.error) return missing(body, row);
+    setText(trace, row.tracing ? "Stop tracing" : "Start tracing");
+    trace.onclick = async () => {
+      const done = `Virtual host '${name}' is ${row.tracing ? "no longer traced" : "traced: copies of its messages go to exchange 'amq.rabbitmq.trace'"}.`;
+      if (await attempt(() => request("PUT", `vhosts/${enc(name)}`, { tracing: !row.tracing }), done)) reload();
+    };
     facts.update([
       ["State", Object.entries(row.cluster_state).map(([node, each]) => `${node}: ${each}`).join(", ")], ["Description", row.description], ["Tags", row.tags.join(", ")],
       ["Tracing", row.tracing ? "on" : "off"], ["Ready", count(row.messages_ready)], ["Unacked", count(row.messages_unacknowledged)],
     ]);
   };
   return {
-    title: name, element: el("div", {}, heading("Virtual hosts", "vhosts", name, undefined, el("span", { class: "space" }), el("button", { class: "danger", onclick: remove }, "Delete")), body),
+    title: name, element: el("div", {}, heading("Virtual hosts", "vhosts", name, undefined, el("span", { class: "space" }), trace, el("button", { class: "danger", onclick: remove }, "Delete")), body),
     sources: [{ path: () => `vhosts/${enc(name)}`, take }, { path: () => `vhosts/${enc(name)}/permissions`, take: (value) => { if (Array.isArray(value)) permissions.update(value); } }],
   };
 }

@@ -43,16 +43,22 @@ def test_a_user_is_added_given_permissions_and_deleted(screen, api):
     screen.until(lambda: "guest" in screen.text("main tbody") and "anna" not in screen.text("main tbody"))
 
 
-def test_a_virtual_host_is_added_and_deleted(screen, broker):
-    """An administrator adds a virtual host, and the dialog before its deletion says what would be deleted with it
-    (CM-410).
+def test_a_virtual_host_is_added_traced_and_deleted(screen, broker, api):
+    """An administrator adds a virtual host with a default type of queues, and traces it; the dialog before its deletion
+    says what would be deleted with it (CM-410).
     """
     screen.go("#/vhosts")
     screen.unfold("Add a virtual host")
-    screen.fill("Add a virtual host", name="shop/1", description="a shop", tags="a,b")
+    screen.fill("Add a virtual host", name="shop/1", description="a shop", tags="a,b", type="quorum")
     screen.until(lambda: "shop/1" in screen.text("main tbody") and "a, b" in screen.text("main tbody"))
     screen.go("#/vhosts/shop%2F1")
     screen.until(lambda: "guest" in screen.text("main .scroll tbody"))
+    screen.press("Start tracing")
+    screen.until(lambda: api.get("/api/vhosts/shop%2F1")["tracing"])
+    screen.press("Stop tracing")
+    screen.until(lambda: not api.get("/api/vhosts/shop%2F1")["tracing"])
+    found = api.get("/api/vhosts/shop%2F1")
+    assert (found["description"], found["default_queue_type"]) == ("a shop", "quorum")
     screen.press("Delete")
     screen.shows("with all its queues, messages", "dialog")
     screen.press("Delete virtual host", "dialog")
