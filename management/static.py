@@ -1,4 +1,5 @@
-"""`ManagementPage`: the files in `management/page/`, which any browser loads as they are.
+"""`ManagementPage`: the files in `management/page/`, which any browser loads as they are, and the script `warrenadmin`
+(CM-225).
 
 The files are read once, when the process starts. A request names one of them exactly or gets 404, so no path can reach
 another file. Each file has an entity tag: a browser asks again each time and gets 304 unless the file has changed, so a
@@ -20,11 +21,16 @@ FOLDER = Path(__file__).parent / "page"
 #: Where the page is, below the prefix of all paths.
 PLACE = "/page/"
 
-#: The kinds of files that the page has.
+#: The files that are offered for download, by their paths below the prefix.
+DOWNLOADS = {"/cli/": "index.html", "/cli/index.html": "index.html", "/cli/warrenadmin": "warrenadmin.py"}
+DOWNLOAD_FOLDER = Path(__file__).parent / "download"
+
+#: The kinds of files that there are.
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".py": "text/x-python; charset=utf-8",
     ".svg": "image/svg+xml",
 }
 
@@ -48,18 +54,20 @@ class ManagementPage:
         self._prefix = prefix
         self._headers = {**headers, "content-security-policy": POLICY, "referrer-policy": "no-referrer"}
         self._files = {
-            path.relative_to(FOLDER).as_posix(): _read(path)
+            PLACE + path.relative_to(FOLDER).as_posix(): _read(path)
             for path in sorted(FOLDER.rglob("*"))
             if path.suffix in MEDIA_TYPES
         }
+        self._files[PLACE] = self._files[PLACE + "index.html"]
+        self._files |= {path: _read(DOWNLOAD_FOLDER / name) for path, name in DOWNLOADS.items()}
 
     def answer(self, request: Request, path: str) -> Response | None:
         """The answer for this path, without the prefix; None if it is not the path of a file of the page."""
         if path in ("", "/", PLACE.rstrip("/")):
             return self._response(request, 302, {"location": self._prefix + PLACE})
-        if not path.startswith(PLACE):
-            return None
-        file = self._files.get(path.removeprefix(PLACE) or "index.html")
+        if path == "/cli":
+            return self._response(request, 302, {"location": self._prefix + "/cli/"})
+        file = self._files.get(path)
         if file is None:
             return None
         tags = {"etag": file.tag, "content-type": file.media_type}

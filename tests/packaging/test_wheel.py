@@ -83,8 +83,9 @@ def test_the_wheel_contains_the_package_and_nothing_else(wheel):
     }
     # Spark looks for a top-level module of this name.
     moved = expected - {"warren/spark/pyspark_warren/__init__.py"} | {"pyspark_warren/__init__.py"}
-    page = {f"warren/{path.relative_to(ROOT)}" for path in (ROOT / "management/page").rglob("*") if path.is_file()}
-    assert "warren/management/page/views/overview.js" in page
+    served = [ROOT / "management" / folder for folder in ("page", "download")]
+    page = {f"warren/{path.relative_to(ROOT)}" for each in served for path in each.rglob("*.*")}
+    assert {"warren/management/page/views/overview.js", "warren/management/download/warrenadmin.py"} <= page
     assert set(names) == moved | page | {"warren/py.typed"}
 
 

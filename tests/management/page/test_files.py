@@ -79,3 +79,14 @@ def test_logging_out_takes_the_cookie_away(api):
     assert api("DELETE", "/api/login")[0] == 204
     assert api.answer_headers["set-cookie"].startswith("auth=;")
     assert "Max-Age=0" in api.answer_headers["set-cookie"]
+
+
+def test_the_script_is_offered_for_download(api):
+    """`/cli/` offers the script `warrenadmin`, and nothing else is there (CM-225)."""
+    assert api.raw("GET", "/cli")[0] == 302 and api.answer_headers["location"] == "/cli/"
+    status, text = api.raw("GET", "/cli/")
+    assert status == 200 and b'href="warrenadmin"' in text
+    status, text = api.raw("GET", "/cli/warrenadmin")
+    assert status == 200 and text.startswith(b"#!/usr/bin/env python3\n")
+    for path in ("/cli/warrenadmin.py", "/cli/../app.py", "/warrenadmin"):
+        assert api.raw("GET", path)[0] == 404

@@ -1,0 +1,1 @@
+"""Files that the management process offers for download below `/cli/` (CM-225)."""
