@@ -107,6 +107,7 @@ class NodeKeywords(TypedDict, total=False):
     prometheus_port: int | None
     prometheus_per_object_metrics: bool
     management_path_prefix: str
+    management_rates_mode: str
     management_interval: int
     management_body_limit: int
     management_idle_timeout: int

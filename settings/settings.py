@@ -467,6 +467,11 @@ class Settings:
         False, "whether `/metrics` has a series for each object, as `/metrics/per-object`"
     )
     management_path_prefix: str = setting("", "what all paths of the HTTP API begin with, such as `/warren`")
+    management_rates_mode: str = setting(
+        "basic",
+        "whether channels count what goes between each exchange, channel and queue (`detailed`) or not",
+        choices=("basic", "detailed"),
+    )
     management_interval: int = setting(5_000, "ms between two samples of statistics", low=100, high=3_600_000)
     management_body_limit: int = setting(20_000_000, "bytes of a request's body", low=1_024, high=2**31 - 1)
     management_idle_timeout: int = setting(60, "seconds that a client of the HTTP API may be idle", low=1, high=86_400)

@@ -98,7 +98,7 @@ LONGEST = (
     "spark/archive/test_compact.py",
     "system/connection/test_heartbeats.py",
     "cli/programs/test_old_stores.py",
-    "management/test_prometheus.py",
+    "management/metrics/test_prometheus.py",
     "cli/programs/test_recovery.py",
     "clients/test_celery.py",
     "behaviour/publishing/test_conservation.py",

@@ -48,6 +48,7 @@ from ..contracts.info_items import InfoItems
 from ..contracts.queue import ToQueue
 from ..events.credit_events import trace_credit
 from ..statistics.counts import MessageCounts
+from ..statistics.pair_counts import PairCounts
 from .client_output import ClientOutput
 from .consuming.ack_timeouts import AckTimeouts
 from .consuming.consumers import ChannelConsumers
@@ -99,6 +100,7 @@ class Channel(Process):
         "limiter",
         "name",
         "output",
+        "pairs",
         "publish",
         "publisher",
         "queues",
@@ -162,6 +164,8 @@ class Channel(Process):
         tracer = Tracer(self, context, config)
         unacked = Unacked()
         self.output = output = ClientOutput(config.number, config.frame_max)
+        is_detailed = context.settings.management_rates_mode == "detailed" and config.is_listed
+        self.pairs = PairCounts(context.counts) if is_detailed else None
         self.queues = queues = QueueLinks(self, context, config, self.credit)
         self.replies = replies = ReplyConsumer(self, context, config, output)
         self.limiter = Limiter(self, config, queues, unacked, prefetch if is_global and prefetch else None)
@@ -180,6 +184,7 @@ class Channel(Process):
             self.work,
             self.timeouts,
             self.counts,
+            self.pairs,
             taken_ahead,
         )
         self.consumers = ChannelConsumers(
@@ -198,7 +203,18 @@ class Channel(Process):
         )
         spreading = Spreading(self, context, self.credit)
         self.publisher = Publisher(
-            self, context, config, output, queues, replies, tracer, self.work, spreading, self.counts, self.credit
+            self,
+            context,
+            config,
+            output,
+            queues,
+            replies,
+            tracer,
+            self.work,
+            spreading,
+            self.counts,
+            (self.pairs or context.counts).published,
+            self.credit,
         )
         self.transaction = Transaction(
             self.publisher, self.deliveries, output, self.backlog, self.channel_error, self.connection_error
@@ -563,7 +579,8 @@ class Channel(Process):
         self.output.put_method(methods.AccessRequestOk(1))
 
     def statistics(self) -> InfoItems:
-        return {**self.on_info(self.myAddress), "counts": self.counts.values()}
+        pairs = self.pairs.items() if self.pairs is not None else {}
+        return {**self.on_info(self.myAddress), "counts": self.counts.values(), **pairs}
 
     def on_info(self, sender: Sender) -> InfoItems:
         rows = self.queues.rows

@@ -8,7 +8,13 @@ A count never falls: that of the node stays when a channel or a queue ends (CM-3
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence, Sized
+from typing import TYPE_CHECKING
+
 from ...routing.queue_types import QUORUM, STREAM
+
+if TYPE_CHECKING:
+    from ...routing.rows import QueueRow
 
 #: The counters of messages, with RabbitMQ's names (CM-271). `deliver_get` is their sum, which readers build.
 MESSAGE_COUNTERS = (
@@ -24,6 +30,10 @@ MESSAGE_COUNTERS = (
     "redeliver",
     "ack",
 )
+
+#: Counts messages that were published: their virtual host, exchange and number, and the rows of the queues that get
+#: each of them.
+Published = Callable[[str, str, int, Sequence["QueueRow"]], None]
 
 #: What a node counts of connections, channels and queues that come and go (CM-270).
 CHURN_COUNTERS = (
@@ -99,8 +109,9 @@ class NodeCounts(MessageCounts):
         self.queue_created = 0
         self.queue_deleted = 0
 
-    def published(self, vhost: str, exchange: str, count: int, queues: int) -> None:
-        """Count `count` messages that were published to the exchange, each of them routed to `queues` queues."""
+    def published(self, vhost: str, exchange: str, count: int, rows: Sized) -> None:
+        """Count `count` messages that were published to the exchange, each of them routed to the queues of `rows`."""
+        queues = len(rows)
         self.publish += count
         if queues:
             self.routed += count

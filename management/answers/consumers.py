@@ -11,21 +11,24 @@ from .objects import connection_details
 Row = dict[str, Any]
 
 
+def channel_details(call: ApiCall, row: Row) -> Row:
+    """What consumers and others show of a channel."""
+    owner = connection_details(call, row)
+    return {
+        "connection_name": owner["name"],
+        "name": row["name"],
+        "node": row["node"],
+        "number": row["number"],
+        "peer_host": owner["peer_host"],
+        "peer_port": owner["peer_port"],
+        "user": row["user"],
+    }
+
+
 def consumer(call: ApiCall, row: Row) -> Row:
     """A consumer (CM-276)."""
     channel_row = call.state.channels.get(row["channel"])
-    details: Row = {}
-    if channel_row is not None:
-        owner = connection_details(call, channel_row)
-        details = {
-            "connection_name": owner["name"],
-            "name": channel_row["name"],
-            "node": channel_row["node"],
-            "number": channel_row["number"],
-            "peer_host": owner["peer_host"],
-            "peer_port": owner["peer_port"],
-            "user": channel_row["user"],
-        }
+    details = {} if channel_row is None else channel_details(call, channel_row)
     return {
         "queue": {"name": row["queue_name"], "vhost": row["vhost"]},
         "consumer_tag": row["consumer_tag"],

@@ -121,7 +121,7 @@ def node(call: ApiCall, counted: Counted) -> Row:
         "proc_total": 1_048_576,
         "run_queue": row["run_queue"],
         "processors": 1,
-        "rates_mode": "basic",
+        "rates_mode": row.get("rates_mode", "basic"),
         "net_ticktime": int(row["net_ticktime"]),
         "log_files": row["log_files"],
         "db_dir": row["data_dir"],

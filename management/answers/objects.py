@@ -358,7 +358,7 @@ def overview(call: ApiCall) -> Row:
     churn = measured(history, track, CHURN_COUNTERS, counts, ranges.get("msg_rates"), column[CHURN_COUNTERS[0]])
     return {
         "management_version": RABBITMQ_VERSION,
-        "rates_mode": "basic",
+        "rates_mode": node.get("rates_mode", "basic"),
         "sample_retention_policies": {"global": [600, 3600, 28800, 86400], "basic": [600, 3600], "detailed": [600]},
         "exchange_types": exchange_types(call),
         "product_version": __version__,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...actors.contracts.pace import PACE_OUTCOMES
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from .history import GLOBAL_RETENTION, History
+from .pair_totals import PairTotals
 
 Row = dict[str, Any]
 Name = tuple[str, str]
@@ -69,6 +70,7 @@ class Counted:
         #: deleted ones included.
         self.dead: dict[Death, int] = {}
         self._names_by_id = names_by_id
+        self.pairs = PairTotals(names_by_id)
         #: The objects that have changed since the last tick, and those that have ended, as (kind, key).
         self._changed: set[tuple[str, Any]] = set()
         self._ended: set[tuple[str, Any]] = set()
@@ -117,6 +119,9 @@ class Counted:
     def take_channel_stats(self, row: Row) -> None:
         key = row["channel_id"]
         before = self.channels.get(key)
+        if "publishes" in row:
+            for exchange, queue in self.pairs.take(before, row):
+                self._changed.add(("pair", exchange_queue(exchange, queue)))
         self.channels[key] = row
         if before is None or before["counts"] != row["counts"]:
             self.active_at[key] = self.node.get("time", 0.0)
@@ -136,6 +141,7 @@ class Counted:
             found = (self.channels if kind == "channel" else self.connections).pop(key, None)
             if found is not None:
                 self._blocked[kind] += found.get("blocked_seconds") or 0.0
+                self._ended.update(("pair", track) for track in pair_tracks(key, found))
             if found is not None and kind == "connection":
                 for column in CONNECTION_COLUMNS:
                     self._gone[column] += found[column]
@@ -146,6 +152,7 @@ class Counted:
         """Forget a queue that was deleted."""
         self.forget_queue_stats(name)
         self.active_at.pop(name, None)
+        self._ended.update(("pair", exchange_queue(exchange, name)) for exchange in self.pairs.forget_queue(name))
 
     def forget_queue_stats(self, name: Name) -> None:
         stats = self.queue_stats.pop(name, None)
@@ -165,7 +172,7 @@ class Counted:
         """The objects that have changed since the last tick. Removes the history of those that have ended."""
         ended, self._ended = self._ended, set()
         for key in ended:
-            history.remove(key)
+            history.remove(key[1] if key[0] == "pair" else key)
         changed, self._changed = self._changed, set()
         return changed - ended
 
@@ -224,6 +231,31 @@ class Counted:
     def queue_sum(self, column: str) -> int:
         """The sum of a counter over all queues, deleted ones included."""
         return self.totals[column] + self._gone.get(column, 0)
+
+
+def exchange_queue(exchange: str, queue: Name) -> tuple[str, str, Name]:
+    """The key of the history of what goes from an exchange to a queue of its virtual host."""
+    return "exchange_queue", exchange, queue
+
+
+def channel_exchange(channel: str, exchange: str) -> tuple[str, str, str]:
+    """The key of the history of what a channel publishes to an exchange."""
+    return "channel_exchange", channel, exchange
+
+
+def channel_queue(channel: str, queue: str) -> tuple[str, str, str]:
+    """The key of the history of what a channel gets from a queue."""
+    return "channel_queue", channel, queue
+
+
+def pair_tracks(channel: str, row: Row) -> dict[tuple[str, str, str], Sequence[float]]:
+    """The values of the histories of a channel with each exchange and queue, by their keys."""
+    published = {
+        channel_exchange(channel, exchange): [count]
+        for (exchange, queue), count in row.get("publishes", {}).items()
+        if queue is None
+    }
+    return {**published, **{channel_queue(channel, queue): each for queue, each in row.get("deliveries", {}).items()}}
 
 
 def paced_off(stats: Row, outcome: str) -> int:

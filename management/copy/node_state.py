@@ -14,7 +14,7 @@ from typing import Any
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from ...definitions.policies import NOTHING, Effective, VhostPolicies, queue_kind
 from ...definitions.records import Policy
-from .counted import CONNECTION_COLUMNS, NODE_COLUMNS, Counted, Name, Row, link_track, queue_values
+from .counted import CONNECTION_COLUMNS, NODE_COLUMNS, Counted, Name, Row, link_track, pair_tracks, queue_values
 from .group_rates import GroupRates
 from .history import GLOBAL_RETENTION, History
 from .recent_events import RecentEvents
@@ -139,8 +139,10 @@ class NodeState:
         if counted is not None and counted.node:
             self._silent[node, counted.node["started_at"]] = [counted.value(column) for column in _COUNTERS]
             for kind, rows in (("channel", counted.channels), ("connection", counted.connections)):
-                for key in rows:
+                for key, row in rows.items():
                     self.history.remove((kind, key))
+                    for track in pair_tracks(key, row):
+                        self.history.remove(track)
             for peer in counted.linked:
                 self.history.remove(link_track(node, peer))
 
@@ -158,9 +160,17 @@ class NodeState:
         history = self.history
         history.begin_tick(now)
         for kind, key in set().union(*[counted.changes(history) for counted in self.counted]):
+            if kind == "pair":
+                _, exchange, queue = key
+                published = [counted.pairs.of_queue(queue).get(exchange, 0) for counted in self.counted]
+                history.put(key, [sum(published)])
+                continue
             values = self._values(kind, key)
             if values is not None:
                 history.put((kind, key), values)
+            if kind == "channel":
+                for track, of_pair in pair_tracks(key, self.channels.get(key, {})).items():
+                    history.put(track, of_pair)
         for other in self.others.values():
             self.recent_events.note_alarms(other.node)
         for counted in self.counted:

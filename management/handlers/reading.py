@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, unquote_plus
 
 from ...amqp.fields import Table
 from ...routing.properties_key import properties_key
-from ..answers import objects
+from ..answers import objects, pairs
 from ..answers.consumers import consumer
 from ..answers.listing import chosen, listed
 from ..answers.nodes import nodes as nodes_shown
@@ -170,8 +170,8 @@ async def queue(call: ApiCall) -> Any:
         rows = await call.operate_on(home, "consumers", vhost=name[0], queue=name[1]) or []
     found |= {
         "consumer_details": [consumer(call, row) for row in rows],
-        "incoming": [],
-        "deliveries": [],
+        "incoming": pairs.incoming_of_queue(call, name, call.ranges()),
+        "deliveries": pairs.deliveries_of_queue(call, name, call.ranges()),
     }
     return chosen(call, found)
 
@@ -200,7 +200,13 @@ async def exchange_name(call: ApiCall) -> Name:
 
 async def exchange(call: ApiCall) -> Any:
     name = await exchange_name(call)
-    return chosen(call, {**objects.exchange(call, name, call.ranges()), "incoming": [], "outgoing": []})
+    ranges = call.ranges()
+    found = {
+        **objects.exchange(call, name, ranges),
+        "incoming": pairs.incoming_of_exchange(call, name, ranges),
+        "outgoing": pairs.outgoing_of_exchange(call, name, ranges),
+    }
+    return chosen(call, found)
 
 
 async def exchange_source(call: ApiCall) -> Any:
@@ -331,8 +337,8 @@ async def channel(call: ApiCall) -> Any:
     found = objects.channel(call, key, call.ranges())
     found |= {
         "consumer_details": [consumer(call, each) for each in rows if each["channel"] == key],
-        "publishes": [],
-        "deliveries": [],
+        "publishes": pairs.publishes_of_channel(call, key, call.ranges()),
+        "deliveries": pairs.deliveries_of_channel(call, key, call.ranges()),
     }
     return chosen(call, found)
 

@@ -14,6 +14,7 @@ from ....runtime.turn_work import TurnWork
 from ...context.node_context import NodeContext
 from ...contracts.channel import ChannelConfig, Outcome
 from ...statistics.counts import MessageCounts
+from ...statistics.pair_counts import PairCounts
 from ..client_output import ClientOutput
 from ..queue_links import QueueLinks, Settlement, gather
 from ..tracing import Tracer
@@ -34,6 +35,7 @@ class Deliveries:
         "_context",
         "_limiter",
         "_output",
+        "_pairs",
         "_process",
         "_queues",
         "_timeouts",
@@ -59,6 +61,7 @@ class Deliveries:
         work: TurnWork,
         timeouts: AckTimeouts,
         counts: MessageCounts,
+        pairs: PairCounts | None,
         backlog: deque[Event],
     ) -> None:
         self._process = process
@@ -76,6 +79,7 @@ class Deliveries:
         self.unacked = unacked
         #: What the channel has delivered and got back, as the node counts it too.
         self.counts = counts
+        self._pairs = pairs
         #: The next delivery tag; `ChannelConsumers` and `Gets` use them up.
         self.next_tag = 1
         #: The phrases of the streams that the channel has consumed from, by queue id.
@@ -241,6 +245,13 @@ class Deliveries:
             else:
                 of_type.deliver += count
             of_type.redeliver += redelivered
+        of_pair = None if self._pairs is None else self._pairs.of_queue(queue_id)
+        if of_pair is not None:
+            of_pair.redeliver += redelivered
+            if no_ack:
+                of_pair.deliver_no_ack += count
+            else:
+                of_pair.deliver += count
 
     def _count_acks(self, runs: list[UnackedRun]) -> None:
         count = len(runs[0].tags) if len(runs) == 1 else sum([len(run.tags) for run in runs])
@@ -251,6 +262,11 @@ class Deliveries:
                 of_type = self.of_type.get(run.source.queue_id)
                 if of_type is not None:
                     of_type.ack += len(run.tags)
+        if self._pairs is not None:
+            for run in runs:
+                of_pair = self._pairs.of_queue(run.source.queue_id)
+                if of_pair is not None:
+                    of_pair.ack += len(run.tags)
 
     def note_type(self, queue_id: str, queue_type: str) -> None:
         """Have the node count what this queue delivers by the queue's type, unless it is a classic one."""
@@ -260,7 +276,8 @@ class Deliveries:
 
     def count(self, counter: str, queue_id: str) -> None:
         """Count something of one message from this queue."""
-        for counts in (self.counts, self._context.counts, self.of_type.get(queue_id)):
+        of_pair = None if self._pairs is None else self._pairs.of_queue(queue_id)
+        for counts in (self.counts, self._context.counts, self.of_type.get(queue_id), of_pair):
             if counts is not None:
                 setattr(counts, counter, getattr(counts, counter) + 1)
 

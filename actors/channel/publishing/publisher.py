@@ -30,7 +30,7 @@ from ....store.messages.message_ids import SharedIds
 from ....store.queue.variable.placement import EMBED_BELOW
 from ...context.node_context import NodeContext
 from ...contracts.channel import ChannelConfig, to_channel
-from ...statistics.counts import MessageCounts
+from ...statistics.counts import MessageCounts, Published
 from ...statistics.histograms import Sample
 from ..client_output import CONTENT_CHANNEL, ClientOutput
 from ..direct_reply import ReplyConsumer, parse_reply_key
@@ -78,6 +78,7 @@ class Publisher:
         "_output",
         "_process",
         "_publications",
+        "_published",
         "_queues",
         "_replies",
         "_rest",
@@ -106,6 +107,7 @@ class Publisher:
         work: TurnWork,
         spreading: Spreading,
         counts: MessageCounts,
+        published: Published,
         credit: CreditFlow,
     ) -> None:
         self._process = process
@@ -113,11 +115,10 @@ class Publisher:
         self._context = context
         self._config = config
         self._output = output
-        self._queues = queues
-        self._replies = replies
+        self._queues, self._replies = queues, replies
         self._tracer = tracer
         self._spreading = spreading
-        self._counts = counts
+        self._counts, self._published = counts, published
         self._samples = context.histograms.samples
         self.confirms = Confirms()
         #: How long confirms take; None before confirm.select.
@@ -283,7 +284,7 @@ class Publisher:
             work.left -= 1 if rows else len(contents)
         count = len(contents)
         self._counts.publish += count
-        self._context.counts.published(self._config.vhost, publication.exchange, count, len(rows))
+        self._published(self._config.vhost, publication.exchange, count, rows)
         for key in publication.reply_keys:
             self._send_reply(key, publication, contents)
         if not rows:

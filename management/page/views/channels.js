@@ -5,6 +5,7 @@
 
 import { enc, withQuery } from "../api.js";
 import { state, stateOf } from "../badges.js";
+import { breakdown } from "../breakdown.js";
 import { rangeChoice, samples } from "../chart.js";
 import { Facts, blocked, consumersTable, heading, missing, ratesChart } from "../details.js";
 import { hint } from "../dialog.js";
@@ -56,11 +57,14 @@ function channel(context) {
   const chart = ratesChart(RATES);
   const facts = new Facts();
   const consumers = consumersTable();
-  const body = el("div", {}, el("div", { class: "charts" }, chart.element, el("section", {}, facts.element)), el("h2", {}, "Consumers"), consumers.element);
+  const [publishes, deliveries] = [breakdown("publishes"), breakdown("by_queue")];
+  const body = el("div", {}, el("div", { class: "charts" }, chart.element, el("section", {}, facts.element)), publishes.element, deliveries.element, el("h2", {}, "Consumers"), consumers.element);
   const take = (row) => {
     if (row.error) return missing(body, row);
     chart.take(row);
     consumers.update(row.consumer_details);
+    publishes.take(row.publishes);
+    deliveries.take(row.deliveries);
     const owner = row.connection_details.name;
     facts.update([
       ["Connection", el("a", { href: `#/connections/${enc(owner)}` }, owner), owner], ["State", state(stateOf(row)), stateOf(row)], ["User", row.user], ["Virtual host", row.vhost], ["Node", row.node],

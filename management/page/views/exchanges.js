@@ -5,6 +5,7 @@
 
 import { enc, encExchange, get, request, withQuery } from "../api.js";
 import { badges, features } from "../badges.js";
+import { breakdown } from "../breakdown.js";
 import { rangeChoice, samples } from "../chart.js";
 import { Facts, bindingsTable, heading, lines, missing, publishing, ratesChart } from "../details.js";
 import { attempt, confirmed, form, hint, say, section } from "../dialog.js";
@@ -74,9 +75,12 @@ function exchange(context) {
   const facts = new Facts();
   const from = bindingsTable(context.reload);
   const to = bindingsTable(context.reload);
+  const [incoming, outgoing] = [breakdown("incoming_channels"), breakdown("outgoing")];
   const take = (row) => {
     if (row.error) return missing(body, row);
     chart.take(row);
+    incoming.take(row.incoming);
+    outgoing.take(row.outgoing);
     facts.update([
       ["Type", row.type], ["Features", badges(features(row)), JSON.stringify(features(row))], ["Policy", row.policy ?? "none"],
       ["Arguments", Object.keys(row.arguments).length ? lines(row.arguments) : "", JSON.stringify(row.arguments)],
@@ -84,7 +88,7 @@ function exchange(context) {
   };
   const update = (table) => (rows) => { if (Array.isArray(rows)) table.update(rows); };
   const body = el("div", {},
-    el("div", { class: "charts" }, chart.element, el("section", {}, facts.element)),
+    el("div", { class: "charts" }, chart.element, el("section", {}, facts.element)), incoming.element, outgoing.element,
     name === "" && el("p", { class: "calm" }, "Each queue is bound to the default exchange by its name. These bindings can be neither added nor taken away."),
     name !== "" && [el("h2", {}, "Bindings from this exchange"), from.element, el("h2", {}, "Bindings to this exchange"), to.element, section("Add a binding", binding(vhost, name, context.reload))],
     section("Where would this go?", wherever(vhost, name)),

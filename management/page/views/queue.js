@@ -5,6 +5,7 @@
 
 import { enc, request, withQuery } from "../api.js";
 import { badges, features, state, stateOf } from "../badges.js";
+import { breakdown } from "../breakdown.js";
 import { browser } from "../browse.js";
 import { Chart, lengthPoints, rangeChoice, ratePoints, samples } from "../chart.js";
 import { BODY_MAX, Facts, bindingsTable, consumersTable, heading, lines, messageShown, missing, publishing } from "../details.js";
@@ -38,11 +39,12 @@ export function queue(context) {
   const circle = ring(vhost, name, context.reload);
   const stored = layers();
   const lanes = laneTable();
+  const [incoming, deliveries] = [breakdown("incoming_exchanges"), breakdown("by_channel")];
   const got = el("div", { class: "messages" });
   let known = { messages: 0 };
   const body = el("div", {}, el("div", { class: "charts" }, lengths.element, rates.element),
     el("div", { class: "columns" }, el("section", {}, el("h2", {}, "Details"), facts.element), el("section", {}, el("h2", {}, "Messages"), counts.element)),
-    stored.element, lanes.element, circle.element,
+    stored.element, lanes.element, circle.element, incoming.element, deliveries.element,
     el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Bindings"), bindings.element,
     section("Add a binding", binding(vhost, name, context.reload)),
     section("Publish a message", publishing(vhost, "", name, context.reload)),
@@ -60,6 +62,8 @@ export function queue(context) {
     counts.update(countsOf(row));
     stored.take(row.backing_queue_status);
     lanes.take(row.lanes);
+    incoming.take(row.incoming);
+    deliveries.take(row.deliveries);
     circle.take(row);
   };
   const purge = async () => {

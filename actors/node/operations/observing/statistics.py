@@ -271,6 +271,7 @@ async def _node(operator: Operator) -> InfoItems:
         "cluster_name": context.definitions.cluster_name(context.settings.cluster_name),
         "members": members or [{"name": context.node_name, "is_running": True, "role": "data", "maintenance": False}],
         "python": sys.version.split()[0],
+        "rates_mode": context.settings.management_rates_mode,
         "run_queue": run_queue,
         "mailboxes": mailboxes,
         "index_queries": context.counts.index_queries,

@@ -211,7 +211,7 @@ async def get_messages_as(
 @operation()
 async def move_messages_as(
     operator: Operator, *, user: str, vhost: str, source: str, destination: str, count: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Move up to `count` messages of a queue to another one of the virtual host, in their order.
 
     A message leaves its queue only when the other one has confirmed it. So if this ends before its time, each message

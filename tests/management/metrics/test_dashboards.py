@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from .conftest import Api, parsed, ports, until
+from ..conftest import Api, parsed, ports, until
 
-QUERIED = Path(__file__).parents[1] / "testdata" / "management" / "rabbitmq-dashboards.txt"
+QUERIED = Path(__file__).parents[2] / "testdata" / "management" / "rabbitmq-dashboards.txt"
 
 NO_RAFT_LOG = "a quorum queue has no Raft log of its own; `warren_raft_term` and the like are the cluster's log"
 NO_STREAM_PROTOCOL = "clients read streams over AMQP, and the broker does not speak the stream protocol"

@@ -2,7 +2,7 @@
 
 import pika
 
-from .conftest import until
+from ..conftest import until
 from .test_prometheus import ABSENT
 
 #: The metrics of RabbitMQ's groups without their prefix (`metrics-detailed.md` of its version 3.10), of those that it

@@ -10,9 +10,9 @@ import pika
 from warren import Broker
 from warren.actors.node.operations.observing.bottlenecks import ADVICE
 
-from .conftest import Api, parsed, ports, until
+from ..conftest import Api, parsed, ports, until
 
-RECORDED = Path(__file__).parents[1] / "testdata" / "management" / "rabbitmq-3.10.8-metrics.txt"
+RECORDED = Path(__file__).parents[2] / "testdata" / "management" / "rabbitmq-3.10.8-metrics.txt"
 UNITS = ("bytes", "packets")
 
 #: Families of RabbitMQ's metrics that warren lacks, and why (docs/management.md).
