@@ -36,7 +36,7 @@ from ..contracts.channel import (
     to_channel,
 )
 from . import Channel
-from .moving import Moving
+from .moving import MessageMoving
 
 CHANNEL_NUMBER = 1
 USER_NAME = "direct"
@@ -181,7 +181,7 @@ class _Session:
         #: The messages that were published on the channel, which numbers their confirms.
         self.published = 0
         #: The current request, if it moves messages.
-        self.moving: Moving | None = None
+        self.moving: MessageMoving | None = None
 
     def request(self, sender: Sender, event: Event, state: _Fetching | _Move | None = None) -> None:
         self.waiting.append((sender, event, state))
@@ -198,7 +198,7 @@ class _Session:
         self.is_returned = False
         if isinstance(state, _Move):
             frame_max, credit = self.client.context.settings.frame_max, self.client.credit
-            self.moving = Moving(
+            self.moving = MessageMoving(
                 *state, CHANNEL_NUMBER, frame_max, self.published, self._send, lambda: not credit.blocked
             )
             self.moving.go_on()

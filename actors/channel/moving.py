@@ -1,4 +1,4 @@
-"""`Moving`: takes messages out of one queue and publishes them to another, over the channel of a `DirectClient`.
+"""`MessageMoving`: takes messages out of one queue and publishes them to another, over the channel of a `DirectClient`.
 
     basic.get, basic.publish  -->  basic.ack of the publish    -->  basic.ack of the delivery
                               -->  basic.return or basic.nack  -->  basic.nack, which requeues the message
@@ -31,7 +31,7 @@ REFUSED = "queue '{}' has refused a message"
 RETURNED = "queue '{}' does not exist any more"
 
 
-class Moving:
+class MessageMoving:
     """Moves up to `count` messages from the queue `source` to the queue `destination`.
 
     number      of the channel

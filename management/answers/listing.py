@@ -25,28 +25,38 @@ PATTERN_SECONDS = 2.0
 
 
 async def listed(
-    call: ApiCall, things: Sequence[Thing], build: Callable[[Thing], Row], name_of: Callable[[Thing], str] | None = None
+    call: ApiCall,
+    things: Sequence[Thing],
+    build: Callable[[Thing], Row],
+    name_of: Callable[[Thing], str] | None = None,
+    value_of: Callable[[str], Callable[[Thing], Any] | None] = lambda column: None,
 ) -> Any:
     """The answer for these things, which are in their default order: a list, or one page of it.
 
     `build` makes the object of one thing; only those that are shown are built. `name_of` is what `name` filters by;
-    without it the list has no pages (CM-251).
+    without it the list has no pages (CM-251). `value_of` returns how to get the value of a column without building the
+    object, or None. With it, the default order must be by virtual host and name.
     """
     page = _page(call) if name_of is not None else None
     total = len(things)
     if page is not None and name_of is not None:
         things = _named(call, things, name_of)
-    sort = call.query("sort")
-    if not sort:
-        if call.flag("sort_reverse"):
-            things = things[::-1]
+    sort, is_reverse = call.query("sort"), call.flag("sort_reverse")
+    value = value_of(sort) if sort and page is not None else None
+    if value is not None:
+        # Sorting keeps the order of equals, which is that of their names.
+        things = things[::-1] if is_reverse else things
+        things = sorted(things, key=lambda thing: _kind(value(thing)), reverse=is_reverse)
+    elif not sort and is_reverse:
+        things = things[::-1]
+    if not sort or value is not None:
         if page is None:
             return [_chosen(call, row) for row in await built(things, build)]
         start, end = _bounds(page, len(things))
         rows = await built(things[start:end], build)
     else:
         rows = await built(things, build)
-        rows.sort(key=lambda row: _sort_key(row, sort), reverse=call.flag("sort_reverse"))
+        rows.sort(key=lambda row: _sort_key(row, sort), reverse=is_reverse)
         if page is None:
             return [_chosen(call, row) for row in rows]
         start, end = _bounds(page, len(rows))
@@ -146,10 +156,11 @@ def _sort_key(row: Row, column: str) -> tuple[Any, ...]:
     value: Any = row
     for name in column.split("."):
         value = value.get(name) if isinstance(value, dict) else None
+    return (*_kind(value), str(row.get("vhost", "")), str(row.get("name", "")))
+
+
+def _kind(value: Any) -> tuple[int, Any]:
+    """What a value is sorted by: nothing before numbers, and numbers before texts."""
     if value is None:
-        kind: tuple[Any, ...] = (0, 0)
-    elif isinstance(value, (int, float)):
-        kind = (1, value)
-    else:
-        kind = (2, str(value))
-    return (*kind, str(row.get("vhost", "")), str(row.get("name", "")))
+        return 0, 0
+    return (1, value) if isinstance(value, (int, float)) else (2, str(value))

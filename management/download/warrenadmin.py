@@ -31,7 +31,7 @@ Fields = dict[str, Any]
 JSON_FIELDS = ("arguments", "definition", "properties", "value")
 
 
-class Kind(NamedTuple):
+class ObjectKind(NamedTuple):
     """A kind of objects: `path` with the names that it needs, and defaults of the other fields of a declaration."""
 
     path: str
@@ -39,15 +39,15 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "exchange": Kind("exchanges/{vhost}/{name}", {"type": "direct", "durable": True}),
-    "queue": Kind("queues/{vhost}/{name}", {"durable": True}),
-    "vhost": Kind("vhosts/{name}"),
-    "user": Kind("users/{name}", {"tags": ""}),
-    "permission": Kind("permissions/{vhost}/{user}"),
-    "parameter": Kind("parameters/{component}/{vhost}/{name}"),
-    "policy": Kind("policies/{vhost}/{name}", {"priority": 0, "apply-to": "all"}),
-    "operator_policy": Kind("operator-policies/{vhost}/{name}", {"priority": 0, "apply-to": "queues"}),
-    "vhost_limit": Kind("vhost-limits/{vhost}/{name}"),
+    "exchange": ObjectKind("exchanges/{vhost}/{name}", {"type": "direct", "durable": True}),
+    "queue": ObjectKind("queues/{vhost}/{name}", {"durable": True}),
+    "vhost": ObjectKind("vhosts/{name}"),
+    "user": ObjectKind("users/{name}", {"tags": ""}),
+    "permission": ObjectKind("permissions/{vhost}/{user}"),
+    "parameter": ObjectKind("parameters/{component}/{vhost}/{name}"),
+    "policy": ObjectKind("policies/{vhost}/{name}", {"priority": 0, "apply-to": "all"}),
+    "operator_policy": ObjectKind("operator-policies/{vhost}/{name}", {"priority": 0, "apply-to": "queues"}),
+    "vhost_limit": ObjectKind("vhost-limits/{vhost}/{name}"),
 }
 #: The end of the path of bindings, and that of each one below it.
 BINDING = "bindings/{vhost}/e/{source}/{kind}/{destination}"
@@ -60,12 +60,12 @@ LISTS = (
 OF_VHOSTS = {"exchanges", "queues", "bindings", "consumers", "policies", "operator_policies", "vhost_limits"}
 
 
-class Refused(Exception):
+class AdminRefused(Exception):
     """The broker refused a request, or cannot be reached. The text is for a person."""
 
 
-class Broker:
-    """The API of one broker. Its methods raise Refused."""
+class AdminApi:
+    """The API of one broker. Its methods raise AdminRefused."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         scheme = "https" if options.ssl or options.ssl_insecure else "http"
@@ -86,10 +86,10 @@ class Broker:
             with urllib.request.urlopen(request, timeout=self._timeout, context=self._context) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as error:
-            raise Refused(_refusal(error.code, path, error.read())) from None
+            raise AdminRefused(_refusal(error.code, path, error.read())) from None
         except OSError as error:
             reason = getattr(error, "reason", error)
-            raise Refused(f"{self._base} cannot be reached: {reason}") from None
+            raise AdminRefused(f"{self._base} cannot be reached: {reason}") from None
         return json.loads(text) if text else None
 
 
@@ -140,7 +140,7 @@ def fields_of(words: list[str]) -> Fields:
 # -- commands ---
 
 
-def list_objects(broker: Broker, options: argparse.Namespace) -> None:
+def list_objects(broker: AdminApi, options: argparse.Namespace) -> None:
     kind = _one_of(options.words[:1], LISTS)
     path = kind.replace("_", "-")
     if options.vhost is not None and kind in OF_VHOSTS:
@@ -151,13 +151,13 @@ def list_objects(broker: Broker, options: argparse.Namespace) -> None:
     show(broker.request("GET", path + ("?" + "&".join(query) if query else "")), options, options.words[1:])
 
 
-def show_overview(broker: Broker, options: argparse.Namespace) -> None:
+def show_overview(broker: AdminApi, options: argparse.Namespace) -> None:
     _one_of(options.words[:1], ("overview",))
     columns = options.words[1:] or ["rabbitmq_version", "cluster_name", "queue_totals.messages", "object_totals.queues"]
     show([broker.request("GET", "overview")], options, columns)
 
 
-def declare(broker: Broker, options: argparse.Namespace) -> None:
+def declare(broker: AdminApi, options: argparse.Namespace) -> None:
     kind, fields = _object(options)
     if kind == "binding":
         fields.setdefault("routing_key", "")
@@ -172,7 +172,7 @@ def declare(broker: Broker, options: argparse.Namespace) -> None:
     say(options, f"{kind} declared")
 
 
-def delete(broker: Broker, options: argparse.Namespace) -> None:
+def delete(broker: AdminApi, options: argparse.Namespace) -> None:
     kind, fields = _object(options)
     if kind == "binding":
         path = _binding(fields) + "/" + quote(fields.get("properties_key", "~"), safe="")
@@ -182,20 +182,20 @@ def delete(broker: Broker, options: argparse.Namespace) -> None:
     say(options, f"{kind} deleted")
 
 
-def close(broker: Broker, options: argparse.Namespace) -> None:
+def close(broker: AdminApi, options: argparse.Namespace) -> None:
     _one_of(options.words[:1], ("connection",))
     broker.request("DELETE", escaped("connections/{name}", fields_of(options.words[1:])))
     say(options, "connection closed")
 
 
-def purge(broker: Broker, options: argparse.Namespace) -> None:
+def purge(broker: AdminApi, options: argparse.Namespace) -> None:
     _one_of(options.words[:1], ("queue",))
     fields = {"vhost": options.vhost or "/", **fields_of(options.words[1:])}
     broker.request("DELETE", escaped("queues/{vhost}/{name}/contents", fields))
     say(options, "queue purged")
 
 
-def publish(broker: Broker, options: argparse.Namespace) -> None:
+def publish(broker: AdminApi, options: argparse.Namespace) -> None:
     fields = {"vhost": options.vhost or "/", "exchange": "amq.default", **fields_of(options.words)}
     if "payload" not in fields:
         fields["payload"] = sys.stdin.read()
@@ -205,7 +205,7 @@ def publish(broker: Broker, options: argparse.Namespace) -> None:
     say(options, "Message published" if found["routed"] else "Message published but NOT routed")
 
 
-def get(broker: Broker, options: argparse.Namespace) -> None:
+def get(broker: AdminApi, options: argparse.Namespace) -> None:
     fields = {"vhost": options.vhost or "/", **fields_of(options.words)}
     path = escaped("queues/{vhost}/{queue}/get", fields)
     defaults = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
@@ -221,14 +221,14 @@ def get(broker: Broker, options: argparse.Namespace) -> None:
     show(broker.request("POST", path, {**defaults, **fields}), options, columns)
 
 
-def export(broker: Broker, options: argparse.Namespace) -> None:
+def export(broker: AdminApi, options: argparse.Namespace) -> None:
     (file,) = options.words
     with open(file, "w", encoding="utf-8") as written:
         json.dump(broker.request("GET", _definitions(options)), written, indent=2)
     say(options, f"Exported definitions to {file}")
 
 
-def import_(broker: Broker, options: argparse.Namespace) -> None:
+def import_(broker: AdminApi, options: argparse.Namespace) -> None:
     (file,) = options.words
     with open(file, encoding="utf-8") as read:
         broker.request("POST", _definitions(options), json.load(read))
@@ -354,8 +354,8 @@ def main() -> int:
     if options.command in ("export", "import") and len(options.words) != 1:
         return _wrong(f"{options.command} needs the name of a file")
     try:
-        COMMANDS[options.command](Broker(options), options)
-    except (Refused, OSError, ValueError) as error:
+        COMMANDS[options.command](AdminApi(options), options)
+    except (AdminRefused, OSError, ValueError) as error:
         print(f"*** {error}", file=sys.stderr)
         return 1
     return 0

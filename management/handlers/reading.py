@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, unquote_plus
 
@@ -12,6 +13,7 @@ from ..answers import objects, pairs
 from ..answers.consumers import consumer
 from ..answers.listing import chosen, listed
 from ..answers.nodes import nodes as nodes_shown
+from ..answers.queue_order import queue_value
 from ..call import Answer, ApiCall
 from ..copy.counted import Counted, Name
 from ..errors import HttpError, login_failed, not_authorised, not_found
@@ -136,7 +138,8 @@ async def queues(call: ApiCall) -> Any:
     if call.flag("disable_stats"):
         return await listed(call, names, lambda name: _quick_queue(call, name), _without_vhost)
     ranges = call.ranges()
-    return await listed(call, names, lambda name: objects.queue(call, name, ranges), _without_vhost)
+    build, value_of = partial(objects.queue, call, ranges=ranges), partial(queue_value, call)
+    return await listed(call, names, build, _without_vhost, value_of)
 
 
 def _quick_queue(call: ApiCall, name: Name) -> Row:

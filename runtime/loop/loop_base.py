@@ -353,8 +353,7 @@ class LoopBase(ActorBase):
 
         Timers that are not due yet are no work, except those that their processes count as work.
         """
-        cell = next(self.lanes.waiting(), None)
-        if cell is not None:
+        if (cell := next(self.waiting(), None)) is not None:
             return f"{cell.address} has messages to handle"
         for fd, _ in self.poller.poll(0):
             owner = self.poller.owners.get(fd)

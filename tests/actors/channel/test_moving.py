@@ -1,11 +1,11 @@
-"""`Moving` acknowledges a message in its queue only when the other queue has confirmed it."""
+"""`MessageMoving` acknowledges a message in its queue only when the other queue has confirmed it."""
 
 from collections import deque
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.actors.channel.moving import WINDOW, WINDOW_BYTES, Moving
+from warren.actors.channel.moving import WINDOW, WINDOW_BYTES, MessageMoving
 from warren.amqp import methods
 from warren.amqp.parser.events import ACKS, METHOD, RUN
 
@@ -15,7 +15,7 @@ class Channel:
 
     def __init__(self, bodies, wanted, published, first_tag):
         self.ready = deque(enumerate(bodies))
-        self.moving = Moving("from", "to", wanted, 1, 131_072, published, self.send, lambda: self.has_credit)
+        self.moving = MessageMoving("from", "to", wanted, 1, 131_072, published, self.send, lambda: self.has_credit)
         self.has_credit = True
         self.gets = deque()
         self.unacked = {}
