@@ -143,7 +143,14 @@ class PendingRuns:
         if count < run.live:
             self._settle(run, slice(0, count, 1), count)
         else:
-            self._count(run, -count, -run.body_bytes)
+            # As `_count`, without the call; so are the two below.
+            self.count -= count
+            self.body_bytes -= run.body_bytes
+            if run.origin.persistent:
+                self.persistent -= count
+                self.persistent_bytes -= run.body_bytes
+            if run.kind & TO_STORE:
+                self._count_large(run, -count, -run.body_bytes)
             self.runs.remove(run)
         return count
 
@@ -170,7 +177,13 @@ class PendingRuns:
         for run, piece, count in pieces:
             if count == run.live == len(run.contents):
                 known += count
-                self._count(run, -count, -run.body_bytes)
+                self.count -= count
+                self.body_bytes -= run.body_bytes
+                if run.origin.persistent:
+                    self.persistent -= count
+                    self.persistent_bytes -= run.body_bytes
+                if run.kind & TO_STORE:
+                    self._count_large(run, -count, -run.body_bytes)
                 runs.remove(run)
                 continue
             known += self._settle(run, piece, count)
@@ -203,10 +216,17 @@ class PendingRuns:
                 run.sizes = sizes[count:]
         else:
             contents[piece] = [None] * count
-        run.live -= count - gone
+        settled = count - gone
+        run.live -= settled
         run.body_bytes -= settled_bytes
-        self._count(run, gone - count, -settled_bytes)
-        return count - gone
+        self.count -= settled
+        self.body_bytes -= settled_bytes
+        if run.origin.persistent:
+            self.persistent -= settled
+            self.persistent_bytes -= settled_bytes
+        if run.kind & TO_STORE:
+            self._count_large(run, -settled, -settled_bytes)
+        return settled
 
     def take(self, tags: Sequence[int]) -> list[Run]:
         """Settle `tags`; returns their messages as ascending runs, flagged redelivered."""
