@@ -34,7 +34,7 @@ ROUNDS, PAUSE = 20, 0.2
 #: Seconds over which the processor time of an idle process is measured.
 IDLE_SECONDS = 15.0
 #: Seconds until statistics must show what was declared.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 MB = 1e6
 LOGIN = {"authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
@@ -89,7 +89,7 @@ class ManagementBench:
         return statistics.median(times)
 
     def _wait_for(self, path: str, is_good: Any) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             try:
                 if is_good(json.loads(get(self.port, path))):

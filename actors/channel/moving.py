@@ -4,7 +4,7 @@
                               -->  basic.return or basic.nack  -->  basic.nack, which requeues the message
 
 A message is acknowledged in its queue only when the other queue has confirmed it. So whenever this ends, even by a
-crash of the node, each message is in one of the two queues, or in both. Up to `WINDOW` messages are on their way,
+crash of the node, each message is in one of the two queues, or in both. Up to `WINDOW` messages are in flight,
 because a confirm may have to wait for the disk.
 
 The first refusal ends it: no more messages are fetched, and those that were not confirmed return to their places.
@@ -24,7 +24,7 @@ from ..contracts.channel import Moved
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Messages on their way, and bytes of their bodies from which on no further message is fetched.
+#: Messages in flight, and bytes of their bodies from which on no further message is fetched.
 WINDOW, WINDOW_BYTES = 100, 4 << 20
 
 REFUSED = "queue '{}' has refused a message"
