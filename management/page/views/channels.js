@@ -58,7 +58,7 @@ function channel(context) {
   const facts = new Facts();
   const consumers = consumersTable();
   const [publishes, deliveries] = [breakdown("publishes"), breakdown("by_queue")];
-  const body = el("div", {}, el("div", { class: "charts" }, chart.element, el("section", {}, facts.element)), publishes.element, deliveries.element, el("h2", {}, "Consumers"), consumers.element);
+  const body = el("div", {}, el("div", { class: "charts" }, chart.element, el("section", {}, facts.element)), el("h2", {}, "Consumers"), consumers.element, publishes.element, deliveries.element);
   const take = (row) => {
     if (row.error) return missing(body, row);
     chart.take(row);

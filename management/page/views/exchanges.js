@@ -88,9 +88,10 @@ function exchange(context) {
   };
   const update = (table) => (rows) => { if (Array.isArray(rows)) table.update(rows); };
   const body = el("div", {},
-    el("div", { class: "charts" }, chart.element, el("section", {}, facts.element)), incoming.element, outgoing.element,
+    el("div", { class: "charts" }, chart.element, el("section", {}, facts.element)),
     name === "" && el("p", { class: "calm" }, "Each queue is bound to the default exchange by its name. These bindings can be neither added nor taken away."),
     name !== "" && [el("h2", {}, "Bindings from this exchange"), from.element, el("h2", {}, "Bindings to this exchange"), to.element, section("Add a binding", binding(vhost, name, context.reload))],
+    incoming.element, outgoing.element,
     section("Where would this go?", wherever(vhost, name)),
     section("Publish a message", publishing(vhost, name, "", context.reload)));
   const remove = async () => {

@@ -44,8 +44,8 @@ export function queue(context) {
   let known = { messages: 0 };
   const body = el("div", {}, el("div", { class: "charts" }, lengths.element, rates.element),
     el("div", { class: "columns" }, el("section", {}, el("h2", {}, "Details"), facts.element), el("section", {}, el("h2", {}, "Messages"), counts.element)),
-    stored.element, lanes.element, circle.element, incoming.element, deliveries.element,
-    el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Bindings"), bindings.element,
+    stored.element, lanes.element, circle.element,
+    el("h2", {}, "Consumers"), consumers.element, el("h2", {}, "Bindings"), bindings.element, incoming.element, deliveries.element,
     section("Add a binding", binding(vhost, name, context.reload)),
     section("Publish a message", publishing(vhost, "", name, context.reload)),
     section("Browse messages", browser(vhost, name, () => known.backing_queue_status?.next_seq_id ?? 0)),
