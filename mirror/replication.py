@@ -112,11 +112,9 @@ class MirrorReplication:
         self._follower = Follower(replica, self._mirrored, self._safety)
         if replica.state.deduplication is not None:
             replica.state.deduplication.tell_mirrors = partial(tell_accepted, self._mirrored)
-        self._timers = _NO_TIMERS
-        self._is_promoting = False
+        self._timers, self._is_promoting = _NO_TIMERS, False
         #: How often this master has come to rest, and whether it is at rest now or about to be.
-        self._rests = 0
-        self.is_resting = False
+        self._rests, self.is_resting = 0, False
         self._handover = handover.Handover()
         #: The master is about to be at rest, and still takes acknowledgements.
         self.takes_acks = False
@@ -301,9 +299,8 @@ class MirrorReplication:
                 self._replica.credit_freed()
 
     def _send(self, to: Member, frame: Frame) -> None:
-        replica = self._replica
-        address = replica.context.peers.replica(replica.row.queue_id, to)
-        replica.send(address, to_queue.ring(self._member.generation, *packed(frame)))
+        address = self._replica.context.peers.replica(self._replica.row.queue_id, to)
+        self._replica.send(address, to_queue.ring(self._member.generation, *packed(frame)))
 
     def _start_timer(self, name: str, seconds: float) -> None:
         if name not in self._timers:
