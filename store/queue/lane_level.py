@@ -75,6 +75,11 @@ class LaneLevel(BackingQueue):
         """How many messages of lanes are on the disk only, and the bytes of their bodies."""
         return 0, 0
 
+    @property
+    def has_backlog_on_disk(self) -> bool:
+        """Whether some of the messages that are not in lanes yet are on the disk only."""
+        return False
+
     def prepare_lanes(self, numbers: Sequence[int], needs_bodies: bool) -> ReadAheadJob | None:
         """The job that brings messages into memory, the first of `numbers` first; None if no disk is needed.
 

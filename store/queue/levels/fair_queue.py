@@ -205,8 +205,8 @@ class FairQueue(BackingQueue):
             assert isinstance(numbers, range)
             self._ready_bytes += sum(map(body_size, contents))
             self._enter(source, numbers, origins, contents, level.expiries_of(numbers), value_of)
-        if self._mode == "lazy" or len(level) and not level.available(1):
-            source.keep_few()  # the rest of the backlog is on the disk as well
+        if self._mode == "lazy" or level.has_backlog_on_disk:
+            source.keep_few()
 
     # -- lanes
 

@@ -22,7 +22,7 @@ from .level_tags import LEVEL_SHIFT, MOST_LEVELS
 KEY_SHIFT = 48
 
 #: Ready messages that a lazy queue, and one that sorts what the disk has, keeps in memory, and how many more there may
-#: be before it removes the others.
+#: be before it removes the others. These are more than `READ_AHEAD`, so that messages that were read stay for a while.
 KEPT_IN_MEMORY = 4096
 KEPT_BESIDES = 1024
 

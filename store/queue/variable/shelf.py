@@ -237,6 +237,10 @@ class ShelvingLevel(LaneLevel):
         counts = self._shelf.counts
         return counts.count, counts.body_bytes
 
+    @property
+    def has_backlog_on_disk(self) -> bool:
+        return self.sub_queues.delta.count > 0
+
     def prepare_lanes(self, numbers: Sequence[int], needs_bodies: bool) -> ReadAheadJob | None:
         return self._shelf.prepare(numbers, needs_bodies)
 

@@ -16,6 +16,7 @@ from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin, body_size, each_of
 from warren.store.queue.inspection import check
+from warren.store.queue.levels import lane_picks, lane_source
 from warren.store.queue.levels.fair_queue import FairQueue
 from warren.store.queue.levels.lanes import FairRules
 from warren.store.queue.memory_queue import MemoryQueue
@@ -320,6 +321,22 @@ def test_a_message_that_was_moved_stays_pending_until_the_journal_has_that():
     machine.shelve(0)
     machine.has_what_it_should_have()
     machine.sync()
+    machine.has_what_it_should_have()
+    machine.teardown()
+
+
+def test_a_long_backlog_is_sorted_into_lanes_and_stays_on_the_disk(monkeypatch):
+    """A start sorts all messages into lanes, of which few have to be in memory (QP-70)."""
+    monkeypatch.setattr(lane_source, "KEPT_IN_MEMORY", 20)
+    monkeypatch.setattr(lane_source, "KEPT_BESIDES", 10)
+    monkeypatch.setattr(lane_picks, "READ_AHEAD", 5)
+    machine = LanesMachine()
+    for _ in range(50):
+        machine.publish([*"aabcaad"], 4, True, None)
+    machine.stop_and_start()
+    machine.has_what_it_should_have()
+    assert machine.level.on_disk[0] > 250
+    machine.fetch(350)
     machine.has_what_it_should_have()
     machine.teardown()
 
