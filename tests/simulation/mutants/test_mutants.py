@@ -29,6 +29,7 @@ LONGER = {
     "destinations_of_the_first": 60,
     "double_delivery_after_channel_close": 60,
     "flushed_before_it_is_written": 40,
+    "message_kept_by_a_group": 40,
     "origins_of_another_piece": 50,
     "pattern_of_any_priority": 60,
     "priority_overlooked": 60,
