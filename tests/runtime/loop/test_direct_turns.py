@@ -77,6 +77,26 @@ class Relay(Process):
         self.noted.append(Busy.turns - before)
 
 
+class Twice(Relay):
+    """Calls `between` for its first input; for the second one it is a Relay, and stops the loop when it has noted."""
+
+    def on_open(self, sender, fd, noted, between):
+        super().on_open(sender, fd, noted)
+        self.between = between
+
+    def on_readable(self, fd):
+        if self.between is None:
+            super().on_readable(fd)
+            return
+        os.read(fd, 1)
+        self.between()
+        self.between = None
+
+    def on_read(self, sender, before):
+        super().on_read(sender, before)
+        self._myRef.base.stop()
+
+
 class Noter(Process):
     """Notes events in a list."""
 
@@ -173,6 +193,29 @@ def test_many_busy_processes_of_one_client_do_not_hold_up_another(loop, pipes, n
 
     opened(loop, Relay, pipes[1][0], noted)
     spin({3: flood, 20: lambda spinner: os.write(pipes[1][1], b"x")})
+    (turns,) = noted
+    assert turns <= BURST
+
+
+def test_a_client_does_not_wait_for_what_a_call_has_woken(loop, pipes, noted, monkeypatch):
+    """The end of a blocking call wakes 200 processes while one client alone is served. They are not counted to that
+    client, so its next message is not the last of 201.
+    """
+    monkeypatch.setattr(Busy, "turns", 0)
+    monkeypatch.setattr(direct_turns, "POLL_INTERVAL", 0.0)
+    monkeypatch.setattr(direct_turns, "DIRECT_SECONDS", 600.0)
+    monkeypatch.setattr(direct_turns, "LONG_TURN_SECONDS", 600.0)
+    system = ActorSystem(systemBase=loop, transientUnique=True)
+    workers = [system.createActor(Busy) for _ in range(200)]
+
+    def wake_all():
+        os.write(pipes[0][1], b".")
+        for worker in workers:
+            loop.enqueue(loop.address, worker, ("go",))
+
+    opened(loop, Twice, pipes[0][0], noted, lambda: loop.post(wake_all))
+    os.write(pipes[0][1], b".")
+    loop.run_forever()
     (turns,) = noted
     assert turns <= BURST
 
