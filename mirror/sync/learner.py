@@ -212,8 +212,8 @@ class Learner:
                 await self._get_chunk(Member(*source))
 
     async def _note_floors(self) -> None:
-        """Ask which numbers masters have perhaps given until now. The stream has only later ones for this replica, and
-        if it becomes the master, it must not give any number again.
+        """Ask which numbers the masters may have given until now. This replica gets only what the stream has from now
+        on. If it became the master without knowing the earlier numbers, it would give some of them a second time.
         """
         replica = self._replica
         while self._is_on:

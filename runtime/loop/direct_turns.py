@@ -7,7 +7,7 @@ changes nothing, and with 100 busy clients it would take 8 % of the processor ti
 
 Nobody waits longer for this than for a round. The descriptors are polled every `POLL_INTERVAL`. Once more processes are
 ready than the clients that are busy can account for, or a turn was long, those that are ready join lanes, and each
-client gets its share. The loop returns to direct turns when no lane has a process any more (`Lanes.give_up`).
+client gets its share. The loop returns to direct turns when no client needs a lane any more (`Lanes.give_up`).
 """
 
 from __future__ import annotations

@@ -253,8 +253,8 @@ class ChannelConsumers:
         self._limiter.unshare(parts)
 
     def _check_alone(self, consumer: ChannelConsumer) -> None:
-        """Raise AmqpError 406 if this channel has another consumer of the sharded queue, and one of them a prefetch: a
-        shard asks the channel for grants without naming a consumer, so the prefetches cannot be told apart.
+        """Raise AmqpError 406 if this channel has another consumer of the sharded queue, and one of the two has a
+        prefetch. A shard asks the channel for grants without naming a consumer, so it could exceed that prefetch.
         """
         for other in self.by_tag.values():
             if other.queue_id == consumer.queue_id and (other.is_bounded or consumer.is_bounded):
