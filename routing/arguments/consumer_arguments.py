@@ -62,8 +62,8 @@ def check_consumer_arguments(row: QueueRow, arguments: Table) -> None:
             reason = check(found[0], found[1], arguments)
             if reason:
                 raise invalid(key, phrase, reason)
-    for key in declared.foreign_consumer_arguments:
-        if arguments.get(key) is not None:
+    for key, _, _ in arguments:
+        if key in declared.foreign_consumer_arguments:
             raise foreign(key, phrase, declared.module)
     misplaced = misplaced_argument(arguments)
     if misplaced:

@@ -13,12 +13,9 @@ from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import TYPE_NAMES, Table
 from ..phrases import exchange_phrase, queue_phrase, value_text
-from ..queue_types import CLASSIC, DEDUPLICATE, QUORUM, STREAM, queue_type
+from ..queue_types import DEDUPLICATE, QUEUE_TYPES, queue_type
 from .checks import INTEGER_LETTERS
 from .queue_arguments import QUEUE_CHECKS
-
-#: The arguments that only streams accept. For other queues RabbitMQ does not compare them.
-_ONLY_OF_STREAMS = STREAM.arguments - CLASSIC.arguments - QUORUM.arguments
 
 
 def check_queue_equivalence(
@@ -28,9 +25,10 @@ def check_queue_equivalence(
     phrase = queue_phrase(vhost, name)
     _check_equal("durable", phrase, old[0], new[0])
     _check_equal("auto_delete", phrase, old[1], new[1])
-    # As in RabbitMQ, the type is compared last, although it is checked first.
-    is_stream = queue_type(old[2]) == STREAM.name
-    for key in [key for key, _ in QUEUE_CHECKS[1:] if is_stream or key not in _ONLY_OF_STREAMS] + ["x-queue-type"]:
+    # As in RabbitMQ, arguments that the type of the present queue does not accept are ignored. The type is compared
+    # last, although it is checked first.
+    accepted = QUEUE_TYPES[queue_type(old[2])].arguments
+    for key in [key for key, _ in QUEUE_CHECKS[1:] if key in accepted] + ["x-queue-type"]:
         _check_argument_equal(key, phrase, old[2], new[2])
 
 

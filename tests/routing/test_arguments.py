@@ -276,6 +276,14 @@ class TestConsumers:
         text = f"invalid arg '{key}' for {RES} of queue type rabbit_quorum_queue"
         assert refusal(check_consumer_arguments, row, table_from({key: 1})) == (406, text)
 
+    def test_the_first_foreign_argument_of_a_consumer_is_named(self):
+        """RabbitMQ takes them in the order in which the client sent them."""
+        row = declared(table_from({"x-queue-type": "quorum"}), durable=True)
+        keys = ("x-stream-offset", "x-cancel-on-ha-failover")
+        for first, second in (keys, reversed(keys)):
+            text = f"invalid arg '{first}' for {RES} of queue type rabbit_quorum_queue"
+            assert refusal(check_consumer_arguments, row, table_from({first: 1, second: 1})) == (406, text)
+
     def test_the_priority_is_an_integer_and_0_by_default(self):
         for arguments, priority in (({}, 0), ({"x-priority": -5}, -5), ({"x-priority": 10, "other": None}, 10)):
             check_consumer_arguments(declared(Table()), table_from(arguments))

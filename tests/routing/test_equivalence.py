@@ -25,6 +25,10 @@ EQUIVALENT = [
     ({}, {"x-queue-type": "classic"}),
     ({"x-foo": 1}, {"x-foo": 2}),
     ({}, {"x-max-age": "1D"}),
+    # RabbitMQ refuses these for a new queue of the type, but does not look at them if the queue is there.
+    ({}, {"x-delivery-limit": 3, "x-max-in-memory-length": 4, "x-queue-leader-locator": "balanced"}),
+    ({"x-queue-type": "quorum"}, {"x-queue-type": "quorum", "x-max-priority": 5, "x-queue-mode": "lazy"}),
+    ({"x-queue-type": "stream"}, {"x-queue-type": "stream", "x-message-ttl": 5, "x-max-length": 7}),
     ({"x-message-ttl": 5}, {"x-message-ttl": Decimal("5")}),
     ({"x-message-ttl": Decimal("1.50")}, {"x-message-ttl": Decimal("1.5")}),
 ]
