@@ -297,11 +297,12 @@ def _create(path: str) -> None:
     with outside_heap():
         opened = lmdb.open(f"{path}.new", **_OPTIONS)
     with opened as environment:
-        meta = environment.open_db(b"meta")
-        for table in TABLES:
-            environment.open_db(table.encode())
-        with environment.begin(meta, write=True) as transaction:
-            transaction.put(_FORMAT_KEY, _FORMAT.pack(1))
+        # One transaction, because each waits for the disk.
+        with environment.begin(write=True) as transaction:
+            meta = environment.open_db(b"meta", transaction)
+            for table in TABLES:
+                environment.open_db(table.encode(), transaction)
+            transaction.put(_FORMAT_KEY, _FORMAT.pack(1), db=meta)
     disk.sync_dir(making)
     disk.rename(making, name)
     disk.sync_dir("")

@@ -123,7 +123,8 @@ class MessageIndex:
             self._env = lmdb.open(path, map_size=size, max_dbs=6, metasync=False, max_spare_txns=8)
         try:
             names = (b"queues", b"places", b"ids", b"gone", b"meta")
-            self._tables = [self._env.open_db(name) for name in names]
+            with self._env.begin(write=True) as transaction:
+                self._tables = [self._env.open_db(name, transaction) for name in names]
             self._queue_table, self.places, self.ids, self.gone, self._meta = self._tables
             self._check_engine(engine.name)
             self.keys = self._open_engine(path, engine)

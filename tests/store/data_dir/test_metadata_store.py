@@ -219,6 +219,10 @@ class TestDiskErrors:
 
 
 class TestCreation:
+    def test_it_is_made_in_one_transaction(self, store):
+        """Each transaction waits for the disk twice, and the first start of a node waits for all of them."""
+        assert store._env.info()["last_txnid"] == 1
+
     def test_a_crash_while_it_is_made_leaves_nothing_in_the_way(self, path):
         os.mkdir(f"{path}.new")
         with open(f"{path}.new/data.mdb", "wb") as file:
