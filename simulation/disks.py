@@ -15,13 +15,18 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
+from ..store.data_dir.file_limits import REAL_FILES
 from ..store.data_dir.vhost_dir import PERSISTENT, TRANSIENT
 from ..store.disk.disk import Disk
 from ..store.disk.faulty_disk import Crash, FaultyDisk
 
 _MEMORY_FILES = "/dev/shm"
+
+#: The sizes of files on real disks, with a reserve that takes no time to write: a `FaultyDisk` keeps it in memory.
+LARGE_FILES = replace(REAL_FILES, reserve=4 << 10)
 T = TypeVar("T")
 
 

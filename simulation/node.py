@@ -14,10 +14,10 @@ from ..runtime.sim.port import SimAnswer, SimPort
 from ..runtime.sim.sim_base import SimBase
 from ..runtime.sim.world import SimWorld
 from ..settings import Settings
-from ..store.data_dir.file_limits import REAL_FILES, FileLimits
+from ..store.data_dir.file_limits import FileLimits
 from ..store.disk.faulty_disk import Crash
 from ..store.disk.progress import NO_PROGRESS
-from .disks import ChosenRandom, MachineDisks
+from .disks import LARGE_FILES, ChosenRandom, MachineDisks
 
 PORT = 5672
 
@@ -40,7 +40,7 @@ class SimNode:
         name: str = "a",
         *,
         with_store: bool = False,
-        limits: FileLimits = REAL_FILES,
+        limits: FileLimits = LARGE_FILES,
         clustering: Clustering | None = None,
         **settings: Any,
     ) -> None:

@@ -51,7 +51,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..store.data_dir.file_limits import REAL_FILES, FileLimits
+from ..store.data_dir.file_limits import FileLimits
+from .disks import LARGE_FILES
 from .queue_kinds import DEAD_LETTER_QUEUE, KINDS, NAMES, VARIANTS
 
 #: Returns a number below its argument, by chance or by a chooser.
@@ -164,7 +165,7 @@ class Plan:
 
     @property
     def limits(self) -> FileLimits:
-        return SMALL_FILES if self.has_small_files else REAL_FILES
+        return SMALL_FILES if self.has_small_files else LARGE_FILES
 
     def with_actions(self, actions: Sequence[Action]) -> Plan:
         return replace(self, actions=tuple(actions))

@@ -71,7 +71,8 @@ class ChannelView:
     @property
     def waiting_publishes(self) -> int:
         """Publishes that the channel has received and not yet routed."""
-        return self.channel.taken + publishes_in(self.channel.backlog)
+        channel = self.channel
+        return channel.taken + (publishes_in(channel.backlog) if channel.backlog else 0)
 
     @property
     def is_committing(self) -> bool:

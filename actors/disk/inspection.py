@@ -44,8 +44,11 @@ class JournalView:
     def waiting(self, number: int) -> int:
         """Messages of this queue that the journal has read and not committed."""
         journal = self.journal
-        unreported = journal._waiting, journal._in_commit, journal._unreported
-        return sum(batch[number].messages for batch in unreported if number in batch)
+        messages = 0
+        for batch in (journal._waiting, journal._in_commit, journal._unreported):
+            if number in batch:
+                messages += batch[number].messages
+        return messages
 
 
 @dataclass(slots=True)

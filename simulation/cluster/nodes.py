@@ -17,8 +17,8 @@ from ...routing.table import RoutingTable
 from ...runtime.sim.network import NetworkLink
 from ...runtime.sim.port import SimAnswer
 from ...runtime.sim.world import SimWorld
-from ...store.data_dir.file_limits import REAL_FILES, FileLimits
-from ..disks import MachineDisks
+from ...store.data_dir.file_limits import FileLimits
+from ..disks import LARGE_FILES, MachineDisks
 from ..node import PORT, SimNode
 
 #: The names of machines, in the order in which clusters get them. The node on machine `a` is `warren@a`.
@@ -135,7 +135,7 @@ class ClusterNode(SimNode):
 class ClusterNodes:
     """The nodes by letter, and the links between their machines."""
 
-    def __init__(self, world: SimWorld, letters: str, limits: FileLimits = REAL_FILES, **settings: Any) -> None:
+    def __init__(self, world: SimWorld, letters: str, limits: FileLimits = LARGE_FILES, **settings: Any) -> None:
         self.world = world
         self.letters = letters
         self.by_letter = {letter: ClusterNode(world, letter, letters, limits, **settings) for letter in letters}

@@ -64,7 +64,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...store.data_dir.file_limits import REAL_FILES, FileLimits
+from ...store.data_dir.file_limits import FileLimits
+from ..disks import LARGE_FILES
 from ..plan import SHORT_TURN, SMALL_FILES, TURN_MESSAGES, Action, Below, parse_action, parse_values
 from .nodes import LETTERS
 
@@ -155,7 +156,7 @@ class ClusterPlan:
 
     @property
     def limits(self) -> FileLimits:
-        return SMALL_FILES if self.has_small_files else REAL_FILES
+        return SMALL_FILES if self.has_small_files else LARGE_FILES
 
     @property
     def queues(self) -> tuple[str, ...]:

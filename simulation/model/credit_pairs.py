@@ -14,8 +14,7 @@ checks run some 600 times in a schedule, so they make no text and read no empty 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable
 from typing import Any
 
 from ...actors.channel import Channel
@@ -38,9 +37,18 @@ from .copies import PromiseBroken
 View = ConnectionView | ChannelView | QueueView | JournalView | MessageStoreView
 
 
-@dataclass(slots=True)
-class CreditPair:
-    """A sender and a receiver of credited messages.
+def _check(
+    sender: View,
+    sender_credit: CreditFlow,
+    receiver_key: Hashable,
+    receiver: View,
+    receiver_credit: CreditFlow,
+    sender_key: Hashable,
+    unread: int,
+    granted: int,
+    is_commit: bool = False,
+) -> None:
+    """Raises PromiseBroken if credit is not conserved between two processes, or if too many messages wait.
 
     sender           view of the process that sends
     sender_credit    the sender's credit, in which the receiver has the name `receiver_key`
@@ -50,42 +58,25 @@ class CreditPair:
     granted          credit that waits in the sender's mailbox
     is_commit        whether the sender is committing a transaction
     """
-
-    sender: View
-    sender_credit: CreditFlow
-    receiver_key: Hashable
-    receiver: View
-    receiver_credit: CreditFlow
-    sender_key: Hashable
-    unread: int
-    granted: int
-    is_commit: bool = False
-
-
-def check(pairs: Iterable[CreditPair]) -> None:
-    """Raises PromiseBroken if credit is not conserved, or if too many messages wait."""
-    for pair in pairs:
-        receiver_key, sender_key, unread = pair.receiver_key, pair.sender_key, pair.unread
-        initial, more = pair.sender_credit.pair_with(receiver_key)
-        if not initial:
-            continue
-        left = pair.sender_credit.credit_from(receiver_key)
-        taken = more - pair.receiver_credit.credit_to(sender_key)
-        deferred = pair.receiver_credit.deferred(sender_key)
-        total = left + unread + pair.granted + taken + deferred
-        if total != initial:
+    initial, more = sender_credit.pair_with(receiver_key)
+    if not initial:
+        return
+    left = sender_credit.credit_from(receiver_key)
+    taken = more - receiver_credit.credit_to(sender_key)
+    deferred = receiver_credit.deferred(sender_key)
+    total = left + unread + granted + taken + deferred
+    if total != initial:
+        raise PromiseBroken(
+            f"credit of {_name(sender)} with {_name(receiver)} is not conserved: {left} left + {unread} unread + "
+            f"{taken} taken + {deferred} deferred + {granted} granted and unread = {total}, not {initial}"
+        )
+    # A commit sends everything that the transaction holds at once, whatever the credit is.
+    if unread > initial and not is_commit and isinstance(receiver, (ChannelView, QueueView)):
+        bound = initial if receiver_key == sender_key or sender_key == CONNECTION_PEER else 2 * initial
+        if unread > bound:
             raise PromiseBroken(
-                f"credit of {_name(pair.sender)} with {_name(pair.receiver)} is not conserved: {left} left + {unread} "
-                f"unread + {taken} taken + {deferred} deferred + {pair.granted} granted and unread = {total}, "
-                f"not {initial}"
+                f"{unread} messages of {_name(sender)} wait for {_name(receiver)}; the bound is {bound}"
             )
-        # A commit sends everything that the transaction holds at once, whatever the credit is.
-        if unread > initial and not pair.is_commit and isinstance(pair.receiver, (ChannelView, QueueView)):
-            bound = initial if receiver_key == sender_key or sender_key == CONNECTION_PEER else 2 * initial
-            if unread > bound:
-                raise PromiseBroken(
-                    f"{unread} messages of {_name(pair.sender)} wait for {_name(pair.receiver)}; the bound is {bound}"
-                )
 
 
 def _name(view: View) -> str:
@@ -99,29 +90,27 @@ def _name(view: View) -> str:
     return "the journal" if isinstance(view, JournalView) else view.name
 
 
-def pairs_from(cell: Cell, actor: object) -> list[CreditPair]:
-    """The pairs in which the process is the sender."""
-    pairs: list[CreditPair] = []
+def check_from(cell: Cell, actor: object) -> None:
+    """Check the pairs in which the process is the sender. Raises PromiseBroken."""
     if type(actor) is Connection:
         connection = ConnectionView(actor)
         if connection.is_serving:
             for entry in connection.channels():
-                _to_channel(pairs, cell, connection, entry)
+                _to_channel(cell, connection, entry)
     elif type(actor) is Channel:
         channel = ChannelView(actor)
         if channel.is_running:
             for queue_id, row in channel.queues.items():
-                _to_queue(pairs, cell, channel, queue_id, row)
+                _to_queue(cell, channel, queue_id, row)
     elif type(actor) is Queue:
-        _from_queue(pairs, cell, QueueView(actor))
-    return pairs
+        _from_queue(cell, QueueView(actor))
 
 
-def pairs_with(cell: Cell, actor: object) -> list[CreditPair]:
-    """The pairs in which the process is the sender or the receiver."""
-    pairs = pairs_from(cell, actor)
+def check_with(cell: Cell, actor: object) -> None:
+    """Check the pairs in which the process is the sender or the receiver. Raises PromiseBroken."""
+    check_from(cell, actor)
     if type(actor) is Channel:
-        _to_started_channel(pairs, ChannelView(actor))
+        _to_started_channel(ChannelView(actor))
     elif type(actor) is Queue and actor.is_open:
         queue = QueueView(actor)
         for _, address in queue.channels():
@@ -130,13 +119,12 @@ def pairs_with(cell: Cell, actor: object) -> list[CreditPair]:
                 continue
             channel = ChannelView(sender.actor)
             if channel.is_running and queue.queue_id in channel.queues:
-                _to_queue(pairs, sender, channel, queue.queue_id, channel.queues[queue.queue_id])
+                _to_queue(sender, channel, queue.queue_id, channel.queues[queue.queue_id])
     elif type(actor) is Journal or type(actor) is MessageStore:
         for writer in (JournalView(actor) if type(actor) is Journal else MessageStoreView(actor)).queues():
             sender = cell_at(writer)
             if sender is not None and sender.actor is not None:
-                _from_queue(pairs, sender, QueueView(sender.actor))
-    return pairs
+                _from_queue(sender, QueueView(sender.actor))
 
 
 def cell_at(address: object) -> Cell | None:
@@ -157,8 +145,8 @@ def _granted(cell: Cell, peer: Hashable) -> int:
     return sum(message[2] for message in _waiting(cell, "bump") if message[1] == peer)
 
 
-def _to_started_channel(pairs: list[CreditPair], channel: ChannelView) -> None:
-    """Add the pair of a channel with its connection."""
+def _to_started_channel(channel: ChannelView) -> None:
+    """Check the pair of a channel with its connection."""
     if not channel.is_started:
         return
     sender = cell_at(channel.owner)
@@ -166,10 +154,10 @@ def _to_started_channel(pairs: list[CreditPair], channel: ChannelView) -> None:
         connection = ConnectionView(sender.actor)
         entry = connection.channel(channel.number)
         if connection.is_serving and entry is not None:
-            _to_channel(pairs, sender, connection, entry)
+            _to_channel(sender, connection, entry)
 
 
-def _to_channel(pairs: list[CreditPair], cell: Cell, connection: ConnectionView, entry: ChannelEntry) -> None:
+def _to_channel(cell: Cell, connection: ConnectionView, entry: ChannelEntry) -> None:
     receiver = cell_at(entry.address)
     if receiver is None or receiver.actor is None or entry.is_ended:
         return
@@ -183,12 +171,10 @@ def _to_channel(pairs: list[CreditPair], cell: Cell, connection: ConnectionView,
         unread += sum(publishes_in(message[1]) for message in _waiting(receiver, "input"))
     key = entry.channel_id
     granted = _granted(cell, key)
-    pairs.append(
-        CreditPair(connection, connection.credit, key, channel, channel.credit, CONNECTION_PEER, unread, granted)
-    )
+    _check(connection, connection.credit, key, channel, channel.credit, CONNECTION_PEER, unread, granted)
 
 
-def _to_queue(pairs: list[CreditPair], cell: Cell, channel: ChannelView, queue_id: str, row: QueueRow) -> None:
+def _to_queue(cell: Cell, channel: ChannelView, queue_id: str, row: QueueRow) -> None:
     receiver = cell_at(row.address)
     if receiver is None or receiver.actor is None or not receiver.actor.is_open:
         return
@@ -198,21 +184,19 @@ def _to_queue(pairs: list[CreditPair], cell: Cell, channel: ChannelView, queue_i
         publishes = (message for message in _waiting(receiver, "publish") if message[1] == channel_id)
         unread += sum(len(entry[1]) for message in publishes for entry in message[2])
     granted, is_commit = _granted(cell, queue_id), channel.is_committing
-    pairs.append(
-        CreditPair(channel, channel.credit, queue_id, queue, queue.credit, channel_id, unread, granted, is_commit)
-    )
+    _check(channel, channel.credit, queue_id, queue, queue.credit, channel_id, unread, granted, is_commit)
 
 
-def _from_queue(pairs: list[CreditPair], cell: Cell, queue: QueueView) -> None:
-    """Add the pairs of a queue with the journal and the message stores."""
+def _from_queue(cell: Cell, queue: QueueView) -> None:
+    """Check the pairs of a queue with the journal and the message stores."""
     disk = queue.disk if queue.is_open else None
     if disk is not None:
-        _to_journal(pairs, cell, queue, disk)
-        _to_store(pairs, cell, queue, disk.client, PERSISTENT, disk.storage.persistent)
-        _to_store(pairs, cell, queue, disk.client, TRANSIENT, disk.storage.transient)
+        _to_journal(cell, queue, disk)
+        _to_store(cell, queue, disk.client, PERSISTENT, disk.storage.persistent)
+        _to_store(cell, queue, disk.client, TRANSIENT, disk.storage.transient)
 
 
-def _to_journal(pairs: list[CreditPair], cell: Cell, queue: QueueView, disk: DiskLinks) -> None:
+def _to_journal(cell: Cell, queue: QueueView, disk: DiskLinks) -> None:
     receiver, number = cell_at(disk.storage.journal), disk.number
     if receiver is None or receiver.actor is None:
         return
@@ -224,10 +208,10 @@ def _to_journal(pairs: list[CreditPair], cell: Cell, queue: QueueView, disk: Dis
         appends = (message for message in _waiting(receiver, "append") if message[1] == number)
         unread += sum(part.messages for message in appends for part in message[2])
     granted = _granted(cell, "journal")
-    pairs.append(CreditPair(queue, queue.credit, "journal", journal, journal.credit, number, unread, granted))
+    _check(queue, queue.credit, "journal", journal, journal.credit, number, unread, granted)
 
 
-def _to_store(pairs: list[CreditPair], cell: Cell, queue: QueueView, client: str, which: str, address: object) -> None:
+def _to_store(cell: Cell, queue: QueueView, client: str, which: str, address: object) -> None:
     receiver = cell_at(address)
     if receiver is None or receiver.actor is None:
         return
@@ -237,4 +221,4 @@ def _to_store(pairs: list[CreditPair], cell: Cell, queue: QueueView, client: str
     unread = 0
     if receiver.queue:
         unread = sum(len(message[2]) for message in _waiting(receiver, "write") if message[1] == client)
-    pairs.append(CreditPair(queue, queue.credit, which, store, store.credit, client, unread, _granted(cell, which)))
+    _check(queue, queue.credit, which, store, store.credit, client, unread, _granted(cell, which))

@@ -40,7 +40,7 @@ def check_step(acted: Cell) -> None:
     actor = acted.actor
     if actor is None:
         return
-    credit_pairs.check(credit_pairs.pairs_with(acted, actor))
+    credit_pairs.check_with(acted, actor)
     if type(actor) is Queue and actor.is_open:
         _check_counts(QueueView(actor))
 
@@ -48,7 +48,7 @@ def check_step(acted: Cell) -> None:
 def check_credit(base: SimBase) -> None:
     """Check the credit of all processes. Raises PromiseBroken."""
     for cell in _cells(base):
-        credit_pairs.check(credit_pairs.pairs_from(cell, cell.actor))
+        credit_pairs.check_from(cell, cell.actor)
 
 
 def check_at_rest(base: SimBase) -> None:

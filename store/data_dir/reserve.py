@@ -15,7 +15,7 @@ from ..disk.disk import Disk
 #: The name of the file in the data directory.
 NAME = "reserve"
 
-#: Size of the reserve in bytes. Simulated disks have a smaller one.
+#: Size of the reserve in bytes. Simulated disks have a smaller one (`simulation.disks.LARGE_FILES`).
 SIZE = 8 << 20
 
 
