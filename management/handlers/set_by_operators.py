@@ -201,11 +201,11 @@ async def user_topic_permissions(call: ApiCall) -> Any:
 
 
 async def put_topic_permission(call: ApiCall) -> Any:
+    """Set the permission for one exchange: 201 if it is the user's first one in this virtual host, as in RabbitMQ."""
     fields = await call.fields()
     exchange, write, read = required(fields, "exchange", "write", "read")
     vhost, name = await _named_in_permission(call)
-    key = name, vhost, exchange
-    is_new = key not in {(row["user"], row["vhost"], row["exchange"]) for row in _table(call, "topic_permissions")}
+    is_new = (name, vhost) not in {(row["user"], row["vhost"]) for row in _table(call, "topic_permissions")}
     await call.change("set_topic_permissions", user=name, vhost=vhost, exchange=exchange, write=write, read=read)
     return CREATED if is_new else CHANGED
 

@@ -143,8 +143,9 @@ def test_topic_permissions_are_cleared_for_one_exchange_or_for_all(api, user):
     none = (404, {"error": "Object Not Found", "reason": "Not Found"})
     assert api("GET", path) == none
     assert api("DELETE", f"{path}/amq.topic") == none
-    for exchange in ("amq.topic", "plants", "tools"):
-        assert api("PUT", path, {"exchange": exchange, "write": "a", "read": "b"})[0] == 201
+    # Only the user's first one in a virtual host counts as created.
+    for exchange, status in (("amq.topic", 201), ("plants", 204), ("tools", 204)):
+        assert api("PUT", path, {"exchange": exchange, "write": "a", "read": "b"})[0] == status
     assert api("DELETE", f"{path}/plants")[0] == 204
     assert api("DELETE", f"{path}/plants")[0] == 204  # not a 404, as in RabbitMQ, because the user has others
     assert [row["exchange"] for row in api.get(path)] == ["amq.topic", "tools"]
