@@ -20,14 +20,17 @@ SLOW_TESTS := any_order durable_metadata equivalence fuzz in_transit kill large_
 	turn_work
 #: Tests of the code that has a portable twin for systems other than Linux: the twins themselves, the loop, sockets and
 #: real disks. The tests with client libraries and the parts of tests/behaviour that have to do with much input, with
-#: files or with the measured memory show that brokers run on the twins. The other tests would do the same again.
+#: files or with the measured memory show that brokers run on the twins. The other tests would do the same again; those
+#: of tests/store whose disk is in memory (`FaultyDisk`), or that have files in LMDB alone, call no twin.
 PORTABLE_TESTS := test_broker.py clients \
 	$(addprefix behaviour/,consuming node/test_monitor_suites.py publishing/test_conservation.py \
 	publishing/test_message_size_limit_suite.py queues/test_backing_queue_suite.py \
 	queues/test_restarted_durable_queues.py queues/types/test_streams_on_disk.py) \
 	$(addprefix runtime/,loop machine system test_log_file.py test_process.py test_remote_systems.py) \
-	$(addprefix store/,bodies data_dir disk journal message_index queue/test_lazy_memory.py \
-	queue/test_shared_bodies.py test_reset.py verify/test_verify.py)
+	$(addprefix store/bodies/test_message_store_,cases.py combine.py owner_lock.py threads.py) \
+	$(addprefix store/data_dir/test_,data_dir.py vhost_dir.py vhost_recovery.py) \
+	$(addprefix store/,disk journal/test_journal_engine.py queue/test_lazy_memory.py test_reset.py \
+	verify/test_verify.py)
 #: Benchmarks that take many minutes or fill a disk; they run only by name: make bench BENCH=backlog
 LONG_BENCHMARKS := backlog cases churn durable_queues flow_samples management mirrored operators partitions remote replicas \
 	restart rounds soak spark torture

@@ -12,9 +12,12 @@ import gc
 import logging
 import os
 import ssl
+import threading
 import time
 import types
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,11 @@ from warren.actors.channel import Channel
 from warren.actors.connection import Connection
 from warren.amqp import methods
 from warren.amqp.fields import table_from
+from warren.amqp.frames import method_frame
 from warren.bench.soak import SoakBroker, load
+from warren.runtime.loop.loop_base import LoopBase
 from warren.store.bodies.location_index import BodyLocation
+from warren.tests.behaviour.wire import Client
 
 from .anatomy import TIMEOUT, Anatomy
 from .churns import CHURNS, Site, frames, message, open_channel, read_until, tls_connections
@@ -90,6 +96,20 @@ def ours() -> Counter[str]:
     return found
 
 
+@contextmanager
+def others_paused(broker: Broker) -> Iterator[None]:
+    """Let the other systems of actors in this process stand still, for what they make and drop meanwhile is counted as
+    well. A broker that other tests of this process share is one, and so is a node that still looks for its cluster: it
+    asks and waits anew twice a second.
+    """
+    with ExitStack() as stack:
+        for thread in threading.enumerate():
+            base = getattr(getattr(thread, "_target", None), "__self__", None)
+            if isinstance(base, LoopBase) and base is not broker._node._base:
+                stack.callback(base.pause())
+        yield
+
+
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory) -> Any:
     """Settings for a broker with TLS, and the context of a client that trusts it."""
@@ -115,6 +135,10 @@ def uncollected(broker):
     """
 
     def check(churn: Any, count: int = COUNT) -> None:
+        with others_paused(broker):
+            check_alone(churn, count)
+
+    def check_alone(churn: Any, count: int) -> None:
         anatomy = Anatomy(broker)
 
         def settle() -> None:
@@ -149,6 +173,19 @@ def uncollected(broker):
 def test_nothing_of_an_entity_is_left_for_the_collector(uncollected, churn, caplog):
     uncollected(churn, FEW if churn is CHURNS["vhosts"] else COUNT)
     assert not [record for record in caplog.records if record.name == "warren.runtime"]
+
+
+def test_another_broker_of_the_process_is_not_counted(uncollected):
+    with Broker() as other:
+        client = Client(other.url)
+        channel = client.channel()
+
+        def churn(site: Site, numbers: range) -> None:
+            for number in numbers:
+                client.write(method_frame(channel.number, methods.QueueDeclare(queue=f"other-{number}", nowait=True)))
+
+        uncollected(churn)
+        client.abort()
 
 
 class Rounds:
