@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypedDict
 
 from ..contracts.info_items import InfoItems
+from ..queue.master.intake import DEAD_LETTERS
 from ..queue.mirroring import COPY_PEER, RING_PEER
 from ..statistics.counts import MESSAGE_COUNTERS
 from .operations.observing.bottlenecks import ADVICE, Items, verdict
@@ -192,7 +193,7 @@ def _figures(kind: str, items: Items) -> list[float]:
 #: The keys of `_SUMS` whose sums `_figures` computes for a channel or a queue.
 _THROUGH = ("published", "delivered", "acked")
 #: The kinds of peers that block a queue.
-_PEERS = ("link", "journal", "segments", "store", RING_PEER, COPY_PEER)
+_PEERS = ("link", "journal", "segments", "store", RING_PEER, COPY_PEER, DEAD_LETTERS)
 
 
 def _object(kind: str, items: Items, moved: Sequence[float], waiting: tuple[int, int]) -> InfoItems:

@@ -236,6 +236,7 @@ class Publisher:
         self.address = stage.create(Stub)
         self.published = 0
         self._confirmed: set[int] = set()
+        self.refused = 0
 
     def publish(
         self,
@@ -280,6 +281,13 @@ class Publisher:
                 assert not numbers & self._confirmed, "confirmed twice"
                 self._confirmed |= numbers
         return len(self._confirmed)
+
+    @property
+    def answered(self) -> int:
+        """How many publishes are confirmed or refused."""
+        for _, ranges, *_ in self.stage.actor(self.address).take("refuse"):
+            self.refused += sum(last + 1 - first for first, last in ranges)
+        return self.confirmed + self.refused
 
     def await_confirms(self) -> None:
         self.stage.until(lambda: self.confirmed == self.published)

@@ -6,7 +6,8 @@ import functools
 
 import pytest
 
-from warren.actors.queue.master.dead_letters.dead_letterer import FIRST_BATCH, DeadLetterer
+from warren.actors.queue.master.dead_letters.dead_letterer import DeadLetterer
+from warren.actors.queue.master.dead_letters.death_steps import FIRST_BATCH
 from warren.amqp import methods as m
 from warren.amqp.fields import Table, table_from
 from warren.amqp.frames import build_content, method_frame

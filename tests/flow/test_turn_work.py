@@ -265,6 +265,66 @@ def test_a_queue_with_many_consumers_is_listed_and_deleted(client, broker, turns
     channel.delete("q")
 
 
+@pytest.mark.parametrize("way", ["rejected", "expired", "maxlen", "refused"])
+def test_messages_that_all_differ_die_a_few_in_a_turn(client, broker, turns, way):
+    """A dead letter has to be made for each message that is not like its neighbour. That takes many times as long as
+    for messages that are alike, of which very many may have died before.
+    """
+    channel = client.channel()
+    channel.queue("dead")
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    if way == "refused":
+        arguments |= {"x-max-length": 1, "x-overflow": "reject-publish-dlx"}
+    channel.queue("q", arguments=arguments)
+    channel.publish("head", "q")
+    expiration = "1" if way == "expired" else None
+    with client.in_one_piece():
+        for number in range(2 * MANY):
+            message_id = f"{number}" if number > MANY else "alike"
+            channel.publish(f"{number}", "q", message_id=message_id, expiration=expiration)
+    if way == "rejected":
+        channel.call(m.BasicConsume(queue="q"))
+        for _ in range(2 * MANY + 1):
+            last = channel.wait(m.BasicDeliver)
+        channel.nack(last.method.delivery_tag, multiple=True, requeue=False)
+    elif way == "expired":
+        channel.expect_ready("q", 2 * MANY + 1)
+        assert channel.get("q").body == b"head"
+    elif way == "maxlen":
+        channel.expect_ready("q", 2 * MANY + 1)
+        broker.set_policy("die", "^q$", {"max-length": 0})
+    head = [b"head"] if way in ("rejected", "maxlen") else []
+    channel.expect_ready("dead", 2 * MANY + len(head))
+    assert channel.get_all("dead") == [*head, *[b"%d" % number for number in range(2 * MANY)]]
+    if way == "maxlen":
+        broker.clear_policy("die")
+    channel.delete("q")
+    channel.delete("dead")
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_dead_letters_of_refused_messages_go_to_many_queues(client, broker, turns, durable):
+    """Messages that die on arrival become dead letters for many queues in turns of bounded work too, in order, and each
+    publish is answered.
+    """
+    channel = client.channel()
+    declare(channel, durable=durable)
+    bind(channel)
+    arguments = {"x-dead-letter-exchange": "many", "x-max-length": 1, "x-overflow": "reject-publish-dlx"}
+    channel.queue("source", durable=durable, arguments=arguments)
+    channel.confirm()
+    with client.in_one_piece():
+        for number in range(5):
+            channel.publish(f"{number}", "source", message_id=f"{number}", delivery_mode=2 if durable else 1)
+    assert channel.confirms(1, 5) == ([1], [2, 3, 4, 5])
+    channel.expect_ready(f"q{MANY - 1}", 4)
+    for name in ("q0", f"q{MANY // 2}", f"q{MANY - 1}"):
+        assert channel.get_all(name) == [b"1", b"2", b"3", b"4"]
+    channel.call(m.ExchangeDelete(exchange="many"))
+    channel.delete("source")
+    delete(channel)
+
+
 @pytest.mark.parametrize("durable", [False, True])
 def test_dead_letters_go_to_many_queues(client, broker, turns, durable):
     """Each queue gets each dead letter once, in order, and what dies later comes behind it, to one queue too. Between

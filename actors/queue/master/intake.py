@@ -10,13 +10,14 @@ a backing queue that shares its messages with other replicas decides alone when 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ....amqp.dead_letter_headers import PACED
+from ....amqp.dead_letter_headers import EXPIRED, MAXLEN, PACED
+from ....runtime.credit import CreditFlow
+from ....runtime.turn_work import TurnWork
 from ....seams import seam
 from ....store.messages.message import any_of, have_expirations, slice_of
 from ....store.queue.backing_queue import BackingQueue
@@ -35,75 +36,10 @@ from .length_limit import LengthLimit
 from .message_expiry import MessageExpiry
 
 if TYPE_CHECKING:
-    from ...contracts.queue import PublishEntry
     from .deduplication import Deduplication
 
-    #: A `publish` message: the channel that sent it, and its runs. A NamedTuple would cost 0.1 µs a message more.
-    Publish = tuple[ChannelRecord, list[PublishEntry]]
-
-#: Seconds without a delivery written to a socket after which delayed publishes are accepted all the same.
-DELAY_SECONDS = 0.002
-
-#: The highest `allowance` of publishes that a queue may save up while deliveries are written.
-MAX_ALLOWANCE = 1000
-
-
-class PublishDelay:
-    """Publishes that wait because deliveries have priority (FC-33).
-
-    While messages are ready and a consumer waits only for its socket, publishes are taken half as fast as deliveries
-    are written: a publish costs fewer turns of the broker's thread than a delivery, so a publisher that never pauses
-    would otherwise grow the queue without end. If no delivery is written for `DELAY_SECONDS`, the consumers are
-    *stalled*, and publishes do not wait again until a delivery is written.
-    """
-
-    __slots__ = ("backing", "_dispatch", "_effects", "allowance", "delayed", "is_stalled", "is_timing")
-
-    def __init__(self, backing: BackingQueue, dispatch: Dispatch, effects: Effects) -> None:
-        self.backing = backing
-        self._dispatch = dispatch
-        self._effects = effects
-        #: The publishes that wait; None until one does, because an empty deque takes 760 bytes of each queue.
-        self.delayed: deque[Publish] | None = None
-        #: Whether the timer runs that ends the wait of publishes.
-        self.is_timing = False
-        self.is_stalled = False
-        #: Publishes that may be taken while deliveries wait for sockets; the queue subtracts those that it takes.
-        self.allowance = 0
-
-    def must_wait(self) -> bool:
-        """Whether a publish that arrives now must wait. It never overtakes one that waits."""
-        return bool(self.delayed) or self._dispatch.awaits_write and self.allowance <= 0 and not self.is_stalled
-
-    def add(self, publish: Publish) -> None:
-        if not self.is_timing:
-            self.is_timing = True
-            self._effects.set_timer("delay", DELAY_SECONDS)
-        if self.delayed is None:
-            self.delayed = deque()
-        self.delayed.append(publish)
-
-    def count_written(self, count: int) -> None:
-        """Note that `count` deliveries were written to a socket."""
-        self.allowance = min(self.allowance + count // 2, MAX_ALLOWANCE) if len(self.backing) else 0
-        self.is_stalled = False
-
-    def timer_fired(self) -> None:
-        """Let the queue take everything that waits, because no delivery was written in time."""
-        self.is_timing = False
-        self.is_stalled = True
-
-    def take_next(self) -> Publish | None:
-        """Remove and return the next publish that need not wait any longer; None if there is none. Stops the timer when
-        no publish waits any more.
-        """
-        if self.delayed and (not self._dispatch.awaits_write or self.allowance > 0):
-            return self.delayed.popleft()
-        if self.is_timing and not self.delayed:
-            self.is_timing = False
-            self.delayed = None
-            self._effects.cancel_timer("delay")
-        return None
+#: What blocks the credit of publishers while a queue has no time for what they publish, because of its dead letters.
+DEAD_LETTERS = "dead letters"
 
 
 class Intake(Arrivals):
@@ -114,6 +50,7 @@ class Intake(Arrivals):
         "_asked",
         "_confirms",
         "_consumers",
+        "_credit",
         "_dead_letterer",
         "_dispatch",
         "_effects",
@@ -122,7 +59,9 @@ class Intake(Arrivals):
         "_length_limit",
         "_numbered",
         "_sampled",
+        "_work",
         "admission",
+        "dying",
     )
 
     def __init__(
@@ -138,6 +77,8 @@ class Intake(Arrivals):
         transit: Transit | None,
         deduplication: Deduplication | None,
         effects: Effects,
+        credit: CreditFlow,
+        work: TurnWork,
     ) -> None:
         super().__init__(persistence, transit, deduplication)
         self.use_backing(backing)
@@ -148,6 +89,11 @@ class Intake(Arrivals):
         self._dead_letterer = dead_letterer
         self._confirms = confirms
         self._effects = effects
+        self._credit = credit
+        self._work = work
+        #: Messages that die instead of entering the queue, each run with the reason, whose dead letters are neither
+        #: recorded nor sent yet. While there are some, later arrivals wait, and publishers get no credit.
+        self.dying: tuple[tuple[str, Arrival], ...] = ()
         #: None: the queue is not paced.
         self.admission: Admission | None = None
         #: The publishes, of all queues of the node, whose time until a consumer gets them is measured.
@@ -165,7 +111,7 @@ class Intake(Arrivals):
     # -- accepting ----------------------------------------------------------------------------------
 
     def accept_arrivals(self) -> None:
-        if self._asked:
+        if self._asked or self.dying:
             return
         arrivals = self.take()
         if arrivals and self._numbered is not None:
@@ -175,6 +121,9 @@ class Intake(Arrivals):
         if self._expiry.has_one_expiry:
             arrivals = [part for arrival in arrivals for part in _by_expiration(arrival)]
         for at, arrival in enumerate(arrivals):
+            if self.dying:
+                self.arrivals = arrivals[at:]
+                return
             if arrival.digests is not None:
                 waiting = self._accept_new(arrival)
                 if waiting:
@@ -190,7 +139,7 @@ class Intake(Arrivals):
 
     def _accept_new(self, arrival: Arrival) -> list[Arrival]:
         """Accept the messages of an arrival that the queue has not accepted before, and drop the others. Returns what
-        must wait until the limiters of some channels answer.
+        must wait until the limiters of some channels answer, or behind messages that die.
         """
         deduplication = self.deduplication
         assert deduplication is not None and arrival.digests is not None
@@ -202,12 +151,15 @@ class Intake(Arrivals):
             if are_duplicates:
                 # The first message of a key may have been refused since the stretches were found. Then its duplicate is
                 # a new message.
-                for single in piece.singles() if self._has_new(piece) else (piece,):
+                singles = list(piece.singles()) if self._has_new(piece) else [piece]
+                for index, single in enumerate(singles):
+                    if self.dying:
+                        return singles[index:] + pieces[at + 1 :]
                     if self._has_new(single):
                         self._accept_admitted(single)
                     else:
                         self._drop_duplicates(single)
-            elif not self._accept_admitted(piece):
+            elif self.dying or not self._accept_admitted(piece):
                 return pieces[at:]
         return []
 
@@ -346,14 +298,13 @@ class Intake(Arrivals):
             self.backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
             self._confirms.refused += arrival.parts
             return False
-        is_recorded = False
         if admission.overflow == "dead-letter":
-            is_recorded = self._dead_letterer.publish(PACED, arrival.messages())
-        else:
-            self._dead_letterer.count(PACED, len(arrival.contents))
-        numbers = self._discard(arrival, is_recorded)
+            self._die(PACED, arrival)
+            return False
+        self._dead_letterer.count(PACED, len(arrival.contents))
+        numbers = self._discard(arrival)
         if self._effects.index is not None:
-            self._effects.index.gone("dropped" if admission.overflow == "drop" else "dead-lettered", numbers, PACED)
+            self._effects.index.gone("dropped", numbers, PACED)
         if self._transit is not None:
             self._transit.close()
         return False
@@ -361,18 +312,21 @@ class Intake(Arrivals):
     def _expire(self, arrival: Arrival) -> bool:
         """Drop messages that expire on arrival. False if some are left, which must enter the queue and expire there:
         very many queues get their dead letters, or those of messages before them, or these have to be safe elsewhere
-        before the messages may leave.
+        before the messages may leave, or this turn has done enough.
         """
-        dead_letterer, count = self._dead_letterer, len(arrival.contents)
-        if dead_letterer.waiting is not None:
-            return False
-        is_recorded, dead = dead_letterer.publish_first("expired", arrival.messages())
-        if dead:
-            numbers = self._discard(arrival if dead == count else arrival.cut(dead), is_recorded)
-            dead_letterer.report_gone("expired", numbers)
+        dead_letterer, messages = self._dead_letterer, arrival.messages()
+        while dead_letterer.waiting is None and self._work.left > 0:
+            is_recorded, dead = dead_letterer.publish_first(EXPIRED, messages)
+            if not dead:
+                return False
+            messages = messages[dead:]
+            numbers = self._discard(arrival.cut(dead) if messages else arrival, is_recorded)
+            dead_letterer.report_gone(EXPIRED, numbers)
             if self._transit is not None:
                 self._transit.close()
-        return dead == count
+            if not messages:
+                return True
+        return False
 
     def _expires_at_once(self, arrival: Arrival) -> bool:
         """Whether the messages of an arrival have expired already, because their TTL is 0.
@@ -409,13 +363,46 @@ class Intake(Arrivals):
     @seam("what becomes of a publish that is refused")
     def _refuse(self, arrival: Arrival) -> None:
         """Overflow `reject-publish`: the messages get numbers, but nobody waits until these are safe (AB-101)."""
+        if self._length_limit.dead_letters_refused:
+            self._die(MAXLEN, arrival)
+        else:
+            self._give_up(arrival)
+
+    def _die(self, reason: str, arrival: Arrival) -> None:
+        """Have messages become dead letters instead of entering the queue (AB-101, QP-102). Publishers get their
+        answers when the dead letters are handed over or sent, which may take several turns.
+        """
+        self.dying += ((reason, arrival),)
+        self._dead_letterer.refuse(reason, arrival.messages(), self.died)
+        if self.dying:
+            self._credit.relate(DEAD_LETTERS, kind=DEAD_LETTERS)
+            self._credit.block(DEAD_LETTERS)
+
+    def died(self, count: int, is_recorded: bool) -> None:
+        """Give numbers and answers to the next `count` messages that die, because their dead letters are recorded in
+        the journal or sent.
+        """
+        reason, arrival = self.dying[0]
+        if count < len(arrival.contents):
+            arrival = arrival.cut(count)
+        else:
+            self.dying = self.dying[1:]
+            if not self.dying:
+                self._credit.unblock(DEAD_LETTERS)
+        if reason == PACED:
+            numbers = self._discard(arrival, is_recorded)
+            if self._effects.index is not None:
+                self._effects.index.gone("dead-lettered", numbers, PACED)
+        else:
+            self._give_up(arrival)
+        if self._transit is not None:
+            self._transit.close()
+
+    def _give_up(self, arrival: Arrival) -> None:
+        """Give numbers to messages that are refused, and answer their publishers so."""
         if arrival.is_handed:
             self.take_over(arrival, is_kept=False)
         self.backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
-        if self._length_limit.dead_letters_refused:
-            self._dead_letterer.publish("maxlen", arrival.messages())
-            if self._transit is not None:
-                self._transit.close()
         self._confirms.refused += arrival.parts
 
     def _discard(self, arrival: Arrival, is_recorded: bool = False) -> range:

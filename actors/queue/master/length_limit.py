@@ -124,7 +124,7 @@ class LengthLimit:
                 if not backing.droppable():
                     return  # the role calls this again when the head is in memory
             if dead_letterer.needs_messages:
-                deliveries = backing.fetch_dropped(min(excess, dead_letterer.batch))
+                deliveries = backing.fetch_dropped(min(excess, dead_letterer.steps.batch))
                 cost = dead_letterer.remove(
                     "maxlen",
                     [
@@ -134,6 +134,7 @@ class LengthLimit:
                     ],
                 )
             else:
-                cost = backing.drop(min(excess, DROP_BATCH))
-                dead_letterer.count("maxlen", cost)
-            work.left -= 1 + cost // DROPPED_AS_ONE
+                dropped = backing.drop(min(excess, DROP_BATCH))
+                dead_letterer.count("maxlen", dropped)
+                cost = dropped // DROPPED_AS_ONE
+            work.left -= 1 + cost

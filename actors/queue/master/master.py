@@ -48,10 +48,11 @@ from .dead_letters.dead_letterer import DeadLetterer
 from .dead_letters.rejections import Rejections
 from .delivery_counts import DeliveryCounts
 from .dispatch import Dispatch
-from .intake import Intake, PublishDelay
+from .intake import Intake
 from .length_limit import LengthLimit
 from .listing import lane_items, queue_items
 from .message_expiry import EXPIRY_STEP, MessageExpiry
+from .publish_delay import PublishDelay
 from .queue_expiry import QueueExpiry
 from .range_readers import RangeReaders
 from .utilisation import Utilisation
@@ -109,7 +110,7 @@ class Master(Role):
         self.had_consumer = False
         self.consumers = Consumers(settings.single_active_consumer)
         self.dead_letterer = DeadLetterer(
-            state.routing, state.row, backing, effects, state.wall_clock, state.random_bytes, state.transit
+            state.routing, state.row, backing, effects, state.wall_clock, state.random_bytes, state.transit, state.work
         )
         self.length_limit = LengthLimit(backing, self.dead_letterer, head_read, effects, state.work)
         self.message_expiry = MessageExpiry(backing, self.dead_letterer, head_read, effects, state.wall_clock)
@@ -151,6 +152,8 @@ class Master(Role):
             state.transit,
             state.deduplication,
             effects,
+            state.credit,
+            state.work,
         )
         self.publish_delay = PublishDelay(backing, self.dispatch, effects)
         self.rejections = Rejections(backing, self.dead_letterer, effects)
@@ -239,13 +242,17 @@ class Master(Role):
 
     def leave(self) -> None:
         self.rest()
-        self.dead_letterer.send_all()
+        self.dead_letterer.send_all(self.intake.died)
+        while self.intake.arrivals:  # they waited for those dead letters
+            self.intake.accept_arrivals()
+            self.intake.give_up_asking()
+            self.dead_letterer.send_all(self.intake.died)
         for record in self.state.channels.values():
             for _ in chain(self._forget_consumers(record), self._requeue(record)):
                 pass
 
     def end(self) -> None:
-        self.dead_letterer.send_all()
+        self.dead_letterer.send_all(self.intake.died)
         if self.awaits_targets:
             self.effects.end_shipping()
         if self.pace_clocks is not None:
@@ -282,7 +289,7 @@ class Master(Role):
         """
         dispatch, delay = self.dispatch, self.publish_delay
         if self.dead_letterer.waiting is not None:
-            self.dead_letterer.send_waiting()
+            self.dead_letterer.send_waiting(self.intake.died)
         if self.intake.arrivals:
             self.effects.messages_came = True
             self.intake.accept_arrivals()
@@ -502,7 +509,7 @@ class Master(Role):
         become_dead_letters = outcome == "reject" and dead_letterer.is_enabled
 
         def most() -> int:
-            return min(work.most, dead_letterer.batch) if become_dead_letters else work.most
+            return min(work.most, dead_letterer.steps.batch) if become_dead_letters else work.most
 
         for batch in batches(pieces, most, each=become_dead_letters or settles_each(self.backing)):
             yield from work.pause()

@@ -134,13 +134,13 @@ class MessageExpiry:
     def _expire_available(self, now: int) -> int:
         """Remove expired messages that are in memory, at most a step. Behind them there may be more on the disk.
 
-        Returns how many small messages would have taken as long.
+        Returns how many acknowledgements would have taken as long.
         """
         if not self._dead_letterer.needs_messages:
             count = self.backing.drop_expired(now, EXPIRY_STEP)
             self._dead_letterer.count("expired", count)
             return count
-        messages = self.backing.fetch_expired(now, self._dead_letterer.batch)
+        messages = self.backing.fetch_expired(now, self._dead_letterer.steps.batch)
         return self._dead_letterer.remove("expired", messages) if messages else 0
 
     def set_timer(self) -> None:

@@ -135,7 +135,7 @@ def test_the_dead_letter_exchange_counts_when_a_message_dies(stage):
         queue.tell(channel, "settle", "reject", [[tag]])
         stage.settle()
     assert (bodies(stage, first), bodies(stage, other)) == ([b"0"], [b"1"])
-    assert queue.actor.role.dead_letterer.counters["rejected"] == 3
+    assert queue.actor.role.dead_letterer.counts.dead["rejected"] == 3
 
 
 def test_what_is_fixed_when_a_queue_is_declared_is_refused(stage):

@@ -207,7 +207,7 @@ def test_prefetch_bounds_what_a_reader_has_not_acknowledged(stage, queue, channe
         queue.tell(channel, "settle", outcome, [[stub.tags.pop(0)]])
         stage.settle()
         assert stub.take_got() == expected, outcome
-    assert counts(queue) == (10, 0) and queue.actor.role.dead_letterer.counters["rejected"] == 0
+    assert counts(queue) == (10, 0) and queue.actor.role.dead_letterer.counts.dead["rejected"] == 0
     queue.tell(channel, "settle", "ack", [stub.tags[:3]])
     stage.settle()
     assert stub.take_got() == [*pairs(6, 8), "end"]

@@ -102,7 +102,7 @@ def test_a_role_that_is_replaced_has_no_timers_any_more(stage):
     assert not queue.actor.runner._timers
     take_role(queue, Master)
     stage.until(lambda: not len(queue.actor.backing))
-    assert queue.actor.role.dead_letterer.counters["expired"] == 3
+    assert queue.actor.role.dead_letterer.counts.dead["expired"] == 3
     stage.until(lambda: not stage.is_alive(queue.address))
 
 

@@ -145,4 +145,4 @@ def test_a_long_stretch_of_drops_is_counted_once_each(client, channel, name, ins
         assert holder.get(name) is not None
     holder.close()
     assert channel.get_all(name) == [str(number).encode() for number in range(2490, 2500)]
-    assert inside.call(lambda: inside.queue(name).role.dead_letterer.counters["maxlen"]) == 2490
+    assert inside.call(lambda: inside.queue(name).role.dead_letterer.counts.dead["maxlen"]) == 2490

@@ -56,7 +56,7 @@ def pair(channel, name):
 @pytest.fixture
 def deaths(broker, inside):
     """`deaths(queue)` returns how many of its messages were dead-lettered, by reason (AB-154)."""
-    return lambda queue: inside.call(lambda: dict(inside.queue(queue).role.dead_letterer.counters))
+    return lambda queue: inside.call(lambda: dict(inside.queue(queue).role.dead_letterer.counts.dead))
 
 
 def death(event, at=0):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from .....runtime.credit import SHARE_SECONDS, link_peer
 from ....contracts.info_items import InfoItems
+from ....queue.master.intake import DEAD_LETTERS
 from ....queue.mirroring import COPY_PEER, RING_PEER
 
 #: A stage is held back by the next one if that one was blocked for at least this part of its own blocked time.
@@ -109,7 +110,7 @@ def verdict(
         return Verdict("link", _named_links(links), evidence)
     in_flow = _holding_back(max(channel["blocked_share"] for channel in blocked), queues)
     if in_flow:
-        peers = sorted({peer for items in in_flow for peer in items["blocked_by"]})
+        peers = sorted({peer for items in in_flow for peer in _behind(items)})
         stages = sorted({_stage(peer) for peer in peers})
         if stages == ["link"]:
             evidence = f"blocked {_named('queue', [items['name'] for items in in_flow])} for {_share(in_flow)}"
@@ -152,7 +153,9 @@ def chain(
             "name": name,
             "state": items["state"],
             "blocked_share": items["blocked_share"],
-            "blocked_by": [_stage(peer) if stage == "queue" else peer for peer in items["blocked_by"]],
+            "blocked_by": [
+                peer if stage != "queue" or peer == DEAD_LETTERS else _stage(peer) for peer in items["blocked_by"]
+            ],
             "bottleneck": is_slow,
         }
 
@@ -162,7 +165,7 @@ def chain(
         rows.append(row("channel", str(channel["number"]), channel, slow == "channel" and is_blocking))
     for queue in queues:
         rows.append(row("queue", queue["name"], queue, slow == "queue"))
-    for name in sorted({_stage(peer) for queue in queues for peer in queue["blocked_by"]}):
+    for name in sorted({_stage(peer) for queue in queues for peer in _behind(queue)}):
         disk = {"state": "running", "blocked_share": 0.0, "blocked_by": ()}
         rows.append(row("disk", name, disk, slow == (name if name in ("link", "mirrors") else "message store")))
     return rows
@@ -170,7 +173,12 @@ def chain(
 
 def _holding_back(share: float, stage: Sequence[Items]) -> list[Items]:
     """The processes of `stage` that were blocked for a considerable part of `share`, that of the stage before."""
-    return [items for items in stage if items["blocked_by"] and items["blocked_share"] >= PASSED_ON * share]
+    return [items for items in stage if _behind(items) and items["blocked_share"] >= PASSED_ON * share]
+
+
+def _behind(queue: Items) -> list[str]:
+    """The peers that block a queue, without its own dead letters: what it does with these is work of the queue."""
+    return [peer for peer in queue["blocked_by"] if peer != DEAD_LETTERS]
 
 
 def _share(blocked: Sequence[Items]) -> str:

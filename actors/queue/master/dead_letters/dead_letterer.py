@@ -15,21 +15,17 @@ exchange routes them to. There are three ways, none of which has credit or manda
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
-from sys import maxsize
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .....amqp.dead_letter_headers import (
     DELIVERY_LIMIT,
     EXPIRED,
-    MAXLEN,
     NEEDED_HEADERS,
-    PACED,
     REJECTED,
     dead_letter,
 )
-from .....amqp.frames import content_properties, with_properties
+from .....amqp.frames import with_properties
 from .....amqp.properties import decode_some, encode_properties
 from .....routing.arguments.queue_settings import QueueSettings
 from .....routing.rows import QueueRow
@@ -45,28 +41,22 @@ from ....contracts.queue import to_queue
 from ...disk.transit import Transit, number_in_journal
 from ...effects import Effects
 from .cycles import Cycles
+from .dead_runs import equal_runs, of_frames
+from .death_counts import DeathCounts
+from .death_steps import MADE_AS_SENT, MOST_SENT, DeathSteps
 from .fan_outs import FanOut, LaterDeaths, Rows, WideHandOver
 from .shipment import Shipment
 
 if TYPE_CHECKING:
+    from .....runtime.turn_work import TurnWork
     from ....contracts.queue import AtMostOnceEntry
+
+    #: Completes the deaths of the next refused messages, in order. It is called with their number, and whether their
+    #: dead letters are recorded in the journal; otherwise these are sent. `Intake.died` is one.
+    Died = Callable[[int, bool], None]
 
     #: The queues that dead letters are routed to, by id, each with the entries for it.
     Targets = dict[str, tuple[QueueRow, list[AtMostOnceEntry]]]
-
-#: Messages that die in one step, at first and at most.
-FIRST_BATCH, LARGEST_BATCH = 8, 400
-
-#: Bytes of dead messages that take as long as one small message, because the contents are copied and the headers
-#: searched.
-BYTES_AS_ONE = 2048
-
-#: Bytes of dead messages that are handed over in one frame of the journal, unless a single message has more. Recovery
-#: reads a frame as a whole.
-FRAME_BYTES = 1 << 20
-
-#: Entries (`AtMostOnceEntry`) that are made for queues in the time that one small dead message takes.
-SENT_AS_ONE = 4
 
 #: A dead letter for more queues than this is sent, or handed over, to this many of them in each turn. 20,000 queues at
 #: once would take 60 ms.
@@ -77,9 +67,6 @@ SHIPPED_MOST, SHIPPED_BYTES = 4096, 8 << 20
 
 #: The reasons of messages that consumers have returned.
 _RETURNED = (REJECTED, DELIVERY_LIMIT)
-
-#: The counters of a queue of which no message has died yet. Nearly all queues share them.
-_NONE_DEAD = {EXPIRED: 0, REJECTED: 0, MAXLEN: 0, DELIVERY_LIMIT: 0, PACED: 0}
 
 
 class DeadLetterer:
@@ -96,17 +83,16 @@ class DeadLetterer:
         "_routed",
         "_routing",
         "_routing_key",
-        "_sent",
         "_shipment",
         "_shipped_bytes",
         "_transit",
         "_wall_clock",
+        "_work",
         "backing",
-        "batch",
-        "counters",
-        "dropped",
+        "counts",
         "row",
         "shipped",
+        "steps",
         "waiting",
     )
 
@@ -119,27 +105,23 @@ class DeadLetterer:
         wall_clock: Callable[[], float],
         random_bytes: Callable[[int], bytes],
         transit: Transit | None,
+        work: TurnWork,
     ) -> None:
         self._routing = routing
         self.row = row
         self.backing = backing
         self._transit = transit
+        self._work = work
         self._effects = effects
         self._wall_clock = wall_clock
         self._exchange: str | None = None
         self._routing_key: str | None = None
-        #: Dead messages by reason, whether or not they became dead letters (AB-154), and those among them that had no
-        #: exchange to go to.
-        self.counters = self.dropped = _NONE_DEAD
-        #: How many messages callers that remove dead messages should take at a time. It is small while messages are
-        #: large, because the size of a message is known only when it is taken.
-        self.batch = FIRST_BATCH
+        self.counts = DeathCounts()
+        self.steps = DeathSteps()
         self._ids = SharedIds(random_bytes)
         #: How often dead letters were routed, so that they go to the shards of a sharded queue in turn.
         self._routed = 0
         self._cycles = Cycles(row.vhost, row.name)
-        #: How many entries for queues the present call of `remove` has made.
-        self._sent = 0
         #: Collects the dead letters of messages that are removed now, and have to wait for their targets.
         self._shipment: Shipment | None = None
         #: How many dead messages wait for their targets, and how many bytes they have.
@@ -168,11 +150,7 @@ class DeadLetterer:
         return self._exchange is not None or self._effects.index is not None
 
     def count(self, reason: str, number: int) -> None:
-        if self.counters is _NONE_DEAD:
-            self.counters, self.dropped = dict(_NONE_DEAD), dict(_NONE_DEAD)
-        self.counters[reason] += number
-        if self._existing_exchange() is None:
-            self.dropped[reason] += number
+        self.counts.add(reason, number, self._existing_exchange() is not None)
 
     def _existing_exchange(self) -> str | None:
         """The name of the dead-letter exchange; None if the queue has none, or if there is no exchange of that name."""
@@ -194,25 +172,49 @@ class DeadLetterer:
     def remove(self, reason: str, messages: Sequence[QueuedMessage]) -> int:
         """Remove dead messages, which are pending, and publish their dead letters in the order of the messages.
 
-        Returns how many small messages would have taken as long.
+        Returns how many acknowledgements would have taken as long.
         """
-        count = len(messages)
-        self._sent = 0
         self.report_gone(reason, [message.tag for message in messages])
-        self.count(reason, count)
+        self.count(reason, len(messages))
         self._remove(LaterDeaths(reason, messages))
-        more = sum([len(message.content) for message in messages]) // BYTES_AS_ONE + self._sent // SENT_AS_ONE
-        if more > LARGEST_BATCH:
-            self.batch = max(1, min(FIRST_BATCH, LARGEST_BATCH * count // (count + more)))
-        else:
-            self.batch = min(2 * self.batch, LARGEST_BATCH)
-        return count + more
+        return self.steps.cost(messages)
+
+    def refuse(self, reason: str, messages: Sequence[QueuedMessage], died: Died) -> None:
+        """Publish the dead letters of messages that do not enter the queue, in the order of all deaths.
+
+        `died` is called at once, or in later turns: if other dead letters wait, if this turn has done enough, or while
+        very many queues are looked up.
+        """
+        self.count(reason, len(messages))
+        self._refuse(LaterDeaths(reason, messages, True), died)
+
+    def _refuse(self, deaths: LaterDeaths, died: Died) -> None:
+        reason, messages, _ = deaths
+        at = 0
+        while at < len(messages) and self.waiting is None and self._work.left > 0:
+            some = messages[at : at + min(self.steps.batch, self._work.left)] if self.is_enabled else messages[at:]
+            self.steps.sent = 0
+            is_recorded, count, wide = self._publish(reason, some)
+            at += count
+            if count:
+                died(count, is_recorded)
+            if wide is not None:
+                self._wait(wide._replace(are_refused=True))
+                at += len(wide.messages)
+            self._count_work(some)
+        if at < len(messages):
+            self._wait(LaterDeaths(reason, messages[at:], True))
+
+    def _count_work(self, messages: Sequence[QueuedMessage]) -> None:
+        """Subtract what it took to have these messages die from what this turn may do."""
+        if self.is_enabled:
+            self._work.left -= self.steps.cost(messages)
 
     def _remove(self, deaths: LaterDeaths) -> None:
         """Remove dead messages, and have their dead letters published. What goes by way of the journal does so in the
         same frame. Dead letters for very many queues wait for other turns, and so do the messages behind them.
         """
-        reason, messages = deaths
+        reason, messages, _ = deaths
         if self.waiting is not None:
             self.waiting.append(deaths)
             return
@@ -221,10 +223,11 @@ class DeadLetterer:
             self._held.append(deaths)
             return
         backing, removed = self.backing, 0
-        for some in _of_frames(messages):
+        self.steps.sent = 0
+        for some in of_frames(messages):
             shipment = Shipment(self.arrived)
             self._shipment = None if self._is_full else shipment
-            is_recorded, count, wide = self._publish(reason, some, True)
+            is_recorded, count, wide = self._publish(reason, some)
             self._shipment = None
             tags = [message.tag for message in some[:count] if message.tag not in shipment.sizes]
             if is_recorded and self._transit is not None:
@@ -240,6 +243,7 @@ class DeadLetterer:
             if wide is not None:
                 self._wait(wide)
                 removed += len(wide.messages)
+            if wide is not None or count < len(some):
                 if removed < len(messages):
                     self._wait(LaterDeaths(reason, messages[removed:]))
                 return
@@ -259,11 +263,12 @@ class DeadLetterer:
         while self._held and self.shipped <= shipped:
             self._remove(self._held.popleft())
 
-    def send_all(self) -> None:
+    def send_all(self, died: Died) -> None:
         """Send everything that waits, because the queue ends or gets another role."""
         self._is_bounded = False
         while self.waiting is not None:
-            self.send_waiting()
+            self._work.left = self._work.most
+            self.send_waiting(died)
         while self._held:
             self._remove(self._held.popleft())
 
@@ -274,45 +279,38 @@ class DeadLetterer:
         self.waiting.append(item)
         self._effects.need_turn()
 
-    def publish(self, reason: str, messages: Sequence[QueuedMessage]) -> bool:
-        """Count dead messages and, if there is a dead-letter exchange, have their dead letters go there, in order.
-
-        Returns whether some are recorded in the journal.
-        """
-        self.count(reason, len(messages))
-        return self._publish(reason, messages, False)[0]
-
     def publish_first(self, reason: str, messages: Sequence[QueuedMessage]) -> tuple[bool, int]:
-        """As `publish`, but end before the first message whose dead letter the journal would hand over to very many
-        queues, or that has to wait until its targets have the dead letter. Returns the number of messages before that
-        one as well.
+        """Count the first of these messages, as many as die in one step, and have their dead letters go to the
+        dead-letter exchange, if there is one. End before a message whose dead letter the journal would hand over to
+        very many queues, or that has to wait until its targets have the dead letter.
+
+        Returns whether dead letters are recorded in the journal, and the number of messages.
         """
-        self._must_ship = not self._is_full
-        is_recorded, count, _ = self._publish(reason, messages, self._transit is not None)
+        some = messages[: min(self.steps.batch, self._work.left)] if self.is_enabled else messages
+        self._must_ship, self.steps.sent = not self._is_full, 0
+        is_recorded, count, _ = self._publish(reason, some)
         self._must_ship = False
         self.count(reason, count)
+        self._count_work(some)
         return is_recorded, count
 
     @seam("which dead messages become dead letters")
-    def _publish(
-        self, reason: str, messages: Sequence[QueuedMessage], may_wait: bool
-    ) -> tuple[bool, int, WideHandOver | None]:
+    def _publish(self, reason: str, messages: Sequence[QueuedMessage]) -> tuple[bool, int, WideHandOver | None]:
         """Have the dead letters of these messages go to the dead-letter exchange, if there is one, in order.
 
-        If messages `may_wait`, this ends before the first whose dead letter the journal hands over to very many queues.
-        Returns whether dead letters are recorded in the journal, the number of messages before that first one, and its
-        hand-over, which has to wait; None if none has to.
+        This ends when the step is over, and before the first message whose dead letter the journal hands over to very
+        many queues. Returns whether dead letters are recorded in the journal, the number of messages before the end,
+        and the hand-over that has to wait; None if none has to.
         """
         exchange = self._existing_exchange()
         if exchange is None:
             return False, len(messages), None
         targets: Targets = {}
         is_recorded, count = False, 0
-        # Messages of one origin that die together with equal properties become equal dead letters (their time is in
-        # seconds), so these are computed once for a run of them.
-        for (_, props), group in groupby(messages, key=_origin_and_properties):
-            run = list(group)
-            found = self._route(reason, exchange, run, props, targets, may_wait)
+        for props, run in equal_runs(messages):
+            if self.steps.is_over:
+                break
+            found = self._route(reason, exchange, run, props, targets)
             if found is None or isinstance(found, WideHandOver):
                 self._send(targets)
                 return is_recorded, count, found
@@ -329,14 +327,14 @@ class DeadLetterer:
                 self.waiting.append(FanOut(Rows(None, (row,)), entries))
         targets.clear()
 
-    def send_waiting(self) -> None:
+    def send_waiting(self, died: Died) -> None:
         """Send as many of the dead letters that wait as one turn may, and ask for another turn if some are left."""
         left = FAN_OUT
         while self.waiting and left > 0:
             first = self.waiting[0]
             if isinstance(first, LaterDeaths):
                 left = 0
-                self._die(first)
+                self._die(first, died)
                 continue
             rows = self._next_rows(first.rows, left)
             left -= max(1, len(rows))
@@ -354,7 +352,7 @@ class DeadLetterer:
             if first.rows.are_taken:
                 self.waiting.popleft()
                 if isinstance(first, WideHandOver):
-                    self._finish(first)
+                    self._finish(first, died)
         if self.waiting:
             self._effects.need_turn()
         else:
@@ -368,30 +366,35 @@ class DeadLetterer:
             taken = [row for row in taken if not self._cycles.has(headers, row.name)]
         return with_shards(self._routing, self.row.vhost, tuple(taken), rows.number)
 
-    def _die(self, deaths: LaterDeaths) -> None:
+    def _die(self, deaths: LaterDeaths, died: Died) -> None:
         """Remove the dead messages at the head of `waiting`. If some of them have to wait again, they stay ahead of all
         others.
         """
         assert self.waiting is not None
         behind, self.waiting = self.waiting, None
         behind.popleft()
-        self._remove(deaths)
+        if deaths.are_refused:
+            self._refuse(deaths, died)
+        else:
+            self._remove(deaths)
         for item in behind:
             self._wait(item)
 
-    def _finish(self, hand_over: WideHandOver) -> None:
+    def _finish(self, hand_over: WideHandOver, died: Died) -> None:
         """Remove dead messages whose target queues are all found, and hand over or send their dead letters."""
         transit, waiting = self._transit, self.waiting
         assert transit is not None and waiting is not None
-        _, messages, origin, contents, body_bytes, targets, far = hand_over
-        tags = [message.tag for message in messages]
+        _, messages, origin, contents, body_bytes, targets, far, _ = hand_over
+        is_recorded = bool(targets) and origin.persistent
         if targets:
             transit.hand_over(targets, origin, contents, body_bytes)
-        if targets and origin.persistent:
-            self.backing.move(tags)
+        if hand_over.are_refused:
+            died(len(messages), is_recorded)
+        elif is_recorded:
+            self.backing.move([message.tag for message in messages])
             transit.close()
         else:
-            self.backing.ack(tags)
+            self.backing.ack([message.tag for message in messages])
         if far:
             shared = self._ids.take(contents, EMBED_BELOW) if len(far) > 1 else 0
             waiting.appendleft(FanOut(Rows(None, far), [(origin, contents, body_bytes, shared)]))
@@ -403,14 +406,14 @@ class DeadLetterer:
         messages: list[QueuedMessage],
         props: bytes,
         targets: Targets,
-        may_wait: bool,
     ) -> bool | WideHandOver | None:
         """Hand over the dead letters of messages with one origin and equal properties, or add them to `targets`.
 
-        Returns whether they are recorded in the journal. If they `may_wait` and the journal hands them over to very
-        many queues, it does nothing yet and returns the hand-over that has to wait. It also does nothing, and returns
-        None, if the messages must be kept until their targets have the dead letters.
+        Returns whether they are recorded in the journal. If the journal hands them over to very many queues, it does
+        nothing yet and returns the hand-over that has to wait. It also does nothing, and returns None, if the messages
+        must be kept until their targets have the dead letters.
         """
+        self.steps.sent += MADE_AS_SENT
         origin = messages[0].origin
         names = self._routing.header_names(self.row.vhost, exchange)
         properties, more_headers = decode_some(props, None if names is None else names | NEEDED_HEADERS, True)
@@ -427,11 +430,8 @@ class DeadLetterer:
         route, rows = (found, ()) if isinstance(found, WideRoute) else (None, found)
         is_wide = route is not None or len(rows) > FAN_OUT
         wide = Rows(route, rows, self._routed, None if reason == REJECTED else dead.headers)
-        if not is_wide or self._transit is not None and not may_wait:
-            # All queues are found now, because the record that hands the dead letter over names each of them.
-            is_wide, rows = False, ()
-            while not wide.are_taken:
-                rows += tuple(self._next_rows(wide, maxsize))
+        if not is_wide:
+            rows = tuple(self._next_rows(wide, FAN_OUT))
             if not rows:
                 return False
         is_far = not is_wide and any(map(self._is_far, rows))
@@ -443,9 +443,9 @@ class DeadLetterer:
         new_origin = Origin(exchange, keys, dead.delivery_mode == 2, origin.priority, None)
         body_bytes = sum(map(body_size, contents))
         if is_wide:
-            self._sent += SENT_AS_ONE * LARGEST_BATCH
+            self.steps.sent += MOST_SENT
             if self._transit is not None:
-                return WideHandOver(wide, messages, new_origin, contents, body_bytes, [], [])
+                return WideHandOver(wide, messages, new_origin, contents, body_bytes, [], [], False)
         is_recorded = False
         if is_far and self._shipment is not None:
             shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
@@ -465,7 +465,7 @@ class DeadLetterer:
             self._send(targets)
             self._wait(FanOut(wide, [entry]))
             return is_recorded
-        self._sent += len(rows)
+        self.steps.sent += len(rows)
         for row in rows:
             targets.setdefault(row.queue_id, (row, []))[1].append(entry)
         return is_recorded
@@ -479,19 +479,3 @@ class DeadLetterer:
         other.
         """
         return row.node != self.row.node or row.group is not None or self.row.group is not None
-
-
-def _origin_and_properties(message: QueuedMessage) -> tuple[int, bytes]:
-    return id(message.origin), content_properties(message.content)
-
-
-def _of_frames(messages: Sequence[QueuedMessage]) -> Iterator[Sequence[QueuedMessage]]:
-    """The messages, cut so that each part has `FRAME_BYTES` or a little more."""
-    start = size = 0
-    for at, message in enumerate(messages, 1):
-        size += len(message.content)
-        if size >= FRAME_BYTES:
-            yield messages[start:at]
-            start, size = at, 0
-    if start < len(messages):
-        yield messages[start:]

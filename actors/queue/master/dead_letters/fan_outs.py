@@ -8,6 +8,9 @@ looked up, some in each turn. A crash meanwhile leaves the messages where they a
 
 `LaterDeaths` are messages that died behind those of a `WideHandOver`. They wait, because their dead letters must not
 overtake the earlier ones.
+
+Both may have messages that were *refused*: they died on arrival and never enter the queue. Nobody has an answer about
+them before their dead letters are handed over or sent, so after a crash they are messages that never arrived.
 """
 
 from __future__ import annotations
@@ -69,8 +72,9 @@ class FanOut(NamedTuple):
 class WideHandOver(NamedTuple):
     """Dead messages that leave the queue when all `rows` are taken, as dead letters with `origin` and `contents`.
 
-    targets   the numbers of the queues, of those taken so far, to which the journal hands the dead letters over
-    far       those of the taken rows to which the dead letters are sent at most once
+    targets      the numbers of the queues, of those taken so far, to which the journal hands the dead letters over
+    far          those of the taken rows to which the dead letters are sent at most once
+    are_refused  whether the messages have died on arrival, instead of being pending
     """
 
     rows: Rows
@@ -80,10 +84,12 @@ class WideHandOver(NamedTuple):
     body_bytes: int
     targets: list[int]
     far: list[QueueRow]
+    are_refused: bool
 
 
 class LaterDeaths(NamedTuple):
-    """Dead messages, still pending, which die for this reason when their turn has come."""
+    """Dead messages, still pending or refused, which die for this reason when their turn has come."""
 
     reason: str
     messages: Sequence[QueuedMessage]
+    are_refused: bool = False

@@ -48,6 +48,14 @@ def queue(name, *peers, share=0.0):
             "its journal blocked queue 'orders' for 40% of 5 s",
         ),
         (
+            connection(),
+            [channel(1, "orders")],
+            {"orders": queue("orders", "dead letters", share=0.5)},
+            "queue",
+            "queue 'orders' in vhost '/'",
+            "blocked channel 1 for 50% of 5 s",
+        ),
+        (
             connection(state="blocked", alarms=["disk", "memory"]),
             [channel(1, "orders")],
             {"orders": queue("orders", "journal")},

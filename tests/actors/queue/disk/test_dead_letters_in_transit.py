@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -17,6 +17,7 @@ from warren.actors.node.restart_policy import MAX_RESTARTS
 from warren.actors.queue.master.dead_letters import dead_letterer
 from warren.amqp.fields import Table
 from warren.amqp.frames import content_body
+from warren.routing.arguments.queue_settings import queue_settings
 from warren.routing.changes import BindingAdded
 from warren.routing.rows import Binding
 
@@ -35,24 +36,31 @@ def dead_lettering(to: str, exchange: str = "", **arguments: Any) -> dict[str, A
 @dataclass
 class Scene:
     """Queues that are linked by dead-lettering, and how many `copies` they must have together of a message that has
-    left the first. A turn deals with no more than `in_a_turn` targets of a dead letter.
+    left the first. A turn deals with no more than `in_a_turn` targets of a dead letter. The last queue has a `policy`
+    until the broker is killed.
     """
 
     queues: dict[str, dict[str, Any]]
     copies: int = 1
     fanout: tuple[str, ...] = ()
     in_a_turn: int = 256
+    policy: dict[str, Any] = field(default_factory=dict)
 
     def declare(self, stage: DurableStage) -> Queue_:
         declared = [stage.declare(name, **arguments) for name, arguments in self.queues.items()]
         self.bind(stage)
-        return declared[-1]
+        last = declared[-1]
+        stage.tell(stage.metadata, last.address, "apply_settings", queue_settings(last.row.arguments, self.policy))
+        return last
 
     def bind(self, stage: DurableStage) -> None:
         for name in self.fanout:
             binding = Binding.of("amq.fanout", "queue", name, "", Table())
             stage.routing.publish([BindingAdded("/", binding, True)])
 
+
+#: A pace at which every message becomes a dead letter.
+SLOW = {"pace-rate": 1, "pace-period-ms": 3_600_000, "pace-max-wait-ms": 1, "pace-overflow": "dead-letter"}
 
 #: In each scene the test publishes to the last queue.
 SCENES = {
@@ -91,6 +99,24 @@ SCENES = {
         copies=3,
         fanout=("one", "two", "three"),
         in_a_turn=2,
+    ),
+    "refused, to very many queues": Scene(
+        {
+            "one": {},
+            "two": {},
+            "three": {},
+            "source": dead_lettering("", "amq.fanout", x_max_length=1, x_overflow="reject-publish-dlx"),
+        },
+        copies=3,
+        fanout=("one", "two", "three"),
+        in_a_turn=1,
+    ),
+    "too many for a pace, to very many queues": Scene(
+        {"one": {}, "two": {}, "three": {}, "source": dead_lettering("", "amq.fanout")},
+        copies=3,
+        fanout=("one", "two", "three"),
+        in_a_turn=1,
+        policy=SLOW,
     ),
 }
 
@@ -145,7 +171,7 @@ def work(stage: DurableStage, scene: Scene, stops_after: int) -> tuple[list[byte
         if not stage.is_alive(source.address):
             break  # the disk failed a sync, which ends the virtual host
         published += publisher.publish(source, 1, size)
-        stage.base.run_until(lambda: publisher.confirmed == publisher.published, 0.02)
+        stage.base.run_until(lambda: publisher.answered == publisher.published, 0.02)
     stage.base.run_until(lambda: False, 0.02)
     return published, publisher._confirmed
 
@@ -302,6 +328,73 @@ def test_a_source_that_crashes_while_queues_are_looked_up_keeps_the_message(stag
     stage.restarted("source")
     arrived(stage)
     assert sizes(stage, "source", *MANY) in ([1, 2, 2, 2, 2, 2], [1, 0, 0, 0, 0, 0])
+
+
+REFUSED = {"reject-publish-dlx": dict(x_max_length=1, x_overflow="reject-publish-dlx"), "pace-overflow": {}}
+
+
+@pytest.mark.parametrize("overflow", REFUSED)
+def test_refused_messages_for_very_many_queues_are_answered_when_all_have_them(stage, disk, monkeypatch, overflow):
+    """Messages that die on arrival, and later ones, become dead letters in order, and publishers have no credit, and no
+    answers, before the last of the targets has its dead letter.
+    """
+    in_turns_of(monkeypatch, 1)
+    source, publisher = refusing(stage, overflow)
+    wanted = publisher.publish(source, 3)
+    answered = []
+    while not source.actor.role.intake.dying:
+        stage.base.run_until(lambda: True)
+    wanted += publisher.publish(source, 3, LARGE)
+    while source.actor.role.intake.dying or source.actor.role.intake.arrivals:
+        assert source.actor.channels.credit.blocked
+        answered.append(publisher.answered)
+        stage.base.run_until(lambda: True)
+    # All messages of a run are answered together, and each round looks up one queue.
+    assert set(answered) <= {1, 4} and answered.count(1) >= len(MANY) - 1
+    arrived(stage)
+    assert publisher.answered == 7 and publisher.confirmed == (1 if overflow == "reject-publish-dlx" else 7)
+    assert not source.actor.channels.credit.blocked
+    assert all(bodies(stage, name) == wanted for name in MANY)
+    assert sizes(stage, "source") == [1]
+
+
+@pytest.mark.parametrize("overflow", REFUSED)
+def test_a_queue_that_crashes_while_it_refuses_messages_has_published_none_of_their_dead_letters(
+    stage, disk, monkeypatch, overflow
+):
+    in_turns_of(monkeypatch, 1)
+    source, publisher = refusing(stage, overflow)
+    publisher.publish(source, 2)
+    stage.until(lambda: source.actor.role.intake.dying)
+    stage.crash(source.address)
+    stage.restarted("source")
+    arrived(stage)
+    assert publisher.answered == 1
+    assert sizes(stage, "source", *MANY) == [1, 0, 0, 0, 0, 0]
+
+
+def test_a_queue_that_is_deleted_while_it_refuses_messages_sends_their_dead_letters(stage, disk, monkeypatch):
+    in_turns_of(monkeypatch, 1)
+    source, publisher = refusing(stage, "reject-publish-dlx")
+    publisher.publish(source, 2)
+    stage.until(lambda: source.actor.role.intake.dying)
+    assert stage.ask(source.address, "delete", False, False).answer() == 1
+    arrived(stage)
+    assert sizes(stage, *MANY) == [2, 2, 2, 2, 2]
+
+
+def refusing(stage: DurableStage, overflow: str) -> tuple[Queue_, Publisher]:
+    """A queue with one message, whose further ones become dead letters for the queues of `MANY`, and its publisher."""
+    for name in MANY:
+        stage.declare(name)
+        stage.routing.publish([BindingAdded("/", Binding.of("amq.fanout", "queue", name, "", Table()), True)])
+    source = stage.declare("source", **dead_lettering("", "amq.fanout", **REFUSED[overflow]))
+    publisher = Publisher(stage)
+    publisher.publish(source, 1)
+    publisher.await_confirms()
+    if overflow == "pace-overflow":
+        stage.tell(stage.metadata, source.address, "apply_settings", queue_settings(source.row.arguments, SLOW))
+    return source, publisher
 
 
 def test_a_queue_that_is_deleted_while_dead_letters_are_sent_keeps_no_file(stage, disk, monkeypatch):

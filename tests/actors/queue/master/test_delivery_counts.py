@@ -34,7 +34,7 @@ def test_messages_that_leave_are_forgotten():
     core.master.settle(consumer.channel, "ack", [[0]])
     core.master.settle(consumer.channel, "reject", [[1]])
     core.master.settle(consumer.channel, "requeue", [[2]])
-    assert counts(core) == {3: 1} and core.master.dead_letterer.counters["delivery_limit"] == 1
+    assert counts(core) == {3: 1} and core.master.dead_letterer.counts.dead["delivery_limit"] == 1
     core.master.cancel(consumer.channel.channel_id, consumer.tag)
     core.master.delivery_counts.limit = None
     core.master.settle(consumer.channel, "requeue", [[3]])

@@ -15,7 +15,7 @@ def test_the_oldest_messages_are_dropped(limit):
     core = Core(**limit)
     core.publish(5)
     core.turn()
-    assert len(core.backing) == 2 and core.master.dead_letterer.counters["maxlen"] == 3
+    assert len(core.backing) == 2 and core.master.dead_letterer.counts.dead["maxlen"] == 3
     assert core.sent("confirm") == [("publisher", "id of q", [(1, 5)])]
     core.consume()
     core.turn()

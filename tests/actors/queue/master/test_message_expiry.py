@@ -47,7 +47,7 @@ def test_the_shorter_of_queue_ttl_and_expiration_counts():
     core.consume()
     core.turn()
     assert core.bodies() == [0]
-    assert core.master.dead_letterer.counters["expired"] == 1
+    assert core.master.dead_letterer.counts.dead["expired"] == 1
 
 
 @pytest.mark.parametrize(("has_one_expiry", "runs"), [(False, 1), (True, 4)])
@@ -68,7 +68,7 @@ def test_messages_that_expire_at_different_times_are_one_run(has_one_expiry, run
     core.consume()
     core.turn()
     assert core.bodies() == [1, 3]
-    assert core.master.dead_letterer.counters["expired"] == 2
+    assert core.master.dead_letterer.counts.dead["expired"] == 2
 
 
 def test_the_queue_ttl_bounds_each_of_several_expirations():
@@ -95,7 +95,7 @@ def test_an_expiration_of_zero_joins_no_others():
     core.publish(1, first=2, expiration=0)
     core.turn()
     assert len(core.backing) == 2
-    assert core.master.dead_letterer.counters["expired"] == 1
+    assert core.master.dead_letterer.counts.dead["expired"] == 1
 
 
 def test_a_long_stretch_expires_in_steps():
@@ -180,7 +180,7 @@ def test_an_expired_head_is_not_delivered_when_its_expiry_was_unknown_until_now(
     core.seconds += 1
     core.consume()
     core.turn()
-    assert core.bodies() == [1] and core.master.dead_letterer.counters["expired"] == 1
+    assert core.bodies() == [1] and core.master.dead_letterer.counts.dead["expired"] == 1
 
 
 def test_no_timer_runs_between_the_steps_of_a_long_stretch():
@@ -220,4 +220,4 @@ def test_a_new_ttl_leaves_queued_messages_as_they_are():
     assert len(core.backing) == 4
     core.consume()
     core.turn()
-    assert core.bodies() == [0, 1] and core.master.dead_letterer.counters["expired"] == 2
+    assert core.bodies() == [0, 1] and core.master.dead_letterer.counts.dead["expired"] == 2

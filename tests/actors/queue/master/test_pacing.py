@@ -252,7 +252,7 @@ def test_dead_letters_of_a_paced_queue():
     core.publish(3)
     core.turn()
     assert [bodies for _, bodies in core.buried()] == [[1, 2]]
-    assert core.master.dead_letterer.counters["paced"] == 2
+    assert core.master.dead_letterer.counts.dead["paced"] == 2
 
 
 def test_requeued_message_is_not_admitted_again():

@@ -35,7 +35,7 @@ def test_each_outcome():
     core.master.settle(consumer.channel, "requeue", [[0], [3]])
     core.turn()
     assert core.bodies() == [0, 3] and core.backing.totals().depth == 2 and consumer.unacked == 2
-    assert core.master.dead_letterer.counters["rejected"] == 1
+    assert core.master.dead_letterer.counts.dead["rejected"] == 1
 
 
 @pytest.mark.parametrize("outcome", ["ack", "requeue", "reject"])
