@@ -258,26 +258,19 @@ def a_large_message_that_displaces_small_ones(stage: Stage, count: int) -> Calla
 
 @scenario("publish")
 def refused_messages_that_become_dead_letters(stage: Stage, count: int) -> Callable[[], None]:
-    """Each has properties of its own, and its dead letter is for several queues."""
-    targets = [stage.queue(f"dead {number}", process=Stub) for number in range(10)]
     for number in range(10):
+        stage.queue(f"dead {number}", process=Stub)
         binding = Binding.of("amq.fanout", "queue", f"dead {number}", "", table_from({}))
         stage.routing.publish([BindingAdded("/", binding, False)])
     queue = filled(stage, RUN, x_max_length=RUN, x_overflow="reject-publish-dlx", x_dead_letter_exchange="amq.fanout")
-    contents = [
-        build_content(1, encode_properties(Properties(message_id=f"{number}")), b"x", 4096)
-        for number in range(count // 6)
-    ]
+    properties = [encode_properties(Properties(message_id=f"{number}")) for number in range(count // 6)]
+    contents = [build_content(1, each, b"x", 4096) for each in properties]
 
     def act() -> None:
         publisher = stage.create(Stub)
         entry = Origin("", ("q",), False), contents, len(contents), 0, False, 0
         stage.tell(publisher, queue.address, "publish", publisher.actorAddressString, [entry])
-        stage.until(lambda: queue.actor.role.dead_letterer.counts.dead["maxlen"] and not queue.actor.role.intake.dying)
-        stage.settle()
-        for target in targets:
-            sent = [run for (entries,) in target.actor.take("publish_at_most_once") for _, run, *_ in entries]
-            assert sum(map(len, sent)) == len(contents)
+        stage.until(lambda: queue.actor.role.dead_letterer.counts.dead["maxlen"] and queue.actor.role.is_quiet)
 
     return act
 
