@@ -6,7 +6,6 @@ before it matches them, and the virtual host `/` is `%2F` in a path.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
@@ -22,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..actors.management.config import Config
 from .access import Logins
+from .answers.listing import LongList
 from .call import Answer, ApiCall
 from .copy.follower import StatisticsFollower
 from .copy.node_link import NodeLink, NodeUnreachable
@@ -43,9 +43,6 @@ HEADERS = {
 
 #: Bytes below which an answer is not compressed.
 COMPRESSED_FROM = 1_000
-
-#: Objects of a list in one piece of an answer.
-PIECE = 200
 
 
 class Api:
@@ -150,19 +147,19 @@ def _json(status: int, value: Any, headers: dict[str, str]) -> Response:
     if value is None:
         return Response(status_code=status, headers={**HEADERS, **headers})
     headers = {**HEADERS, "content-type": "application/json", **headers}
-    if isinstance(value, list) and len(value) > PIECE:
+    if isinstance(value, LongList):
         return StreamingResponse(_pieces(value), status_code=status, headers=headers)
     return Response(_encoded(value), status_code=status, headers=headers)
 
 
-async def _pieces(rows: list[Any]) -> AsyncIterator[bytes]:
+async def _pieces(rows: LongList[Any]) -> AsyncIterator[bytes]:
     """A long list in pieces, so that other requests have their turn in between."""
     opening = b"["
-    for start in range(0, len(rows), PIECE):
-        yield opening + _encoded(rows[start : start + PIECE])[1:-1]
-        opening = b","
-        await asyncio.sleep(0)
-    yield b"]"
+    async for part in rows.slices():
+        if part:
+            yield opening + _encoded(part)[1:-1]
+            opening = b","
+    yield b"[]" if opening == b"[" else b"]"
 
 
 def _encoded(value: Any) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 import regex  # type: ignore[import-untyped]
 
@@ -24,18 +24,38 @@ SLICE = 200
 PATTERN_SECONDS = 2.0
 
 
+class LongList(Generic[Thing]):
+    """A list that is built while it is sent: ten thousand queues as objects take 50 MB."""
+
+    def __init__(self, things: Sequence[Thing], build: Callable[[Thing], Row], exists: Callable[[Thing], bool]) -> None:
+        self._things = things
+        self._build = build
+        self._exists = exists
+
+    async def slices(self) -> AsyncIterator[list[Row]]:
+        """The objects of all things that still exist, some at a time."""
+        for start in range(0, len(self._things), SLICE):
+            yield [self._build(thing) for thing in self._things[start : start + SLICE] if self._exists(thing)]
+            await asyncio.sleep(0)
+
+    async def rows(self) -> list[Row]:
+        return [row async for rows in self.slices() for row in rows]
+
+
 async def listed(
     call: ApiCall,
     things: Sequence[Thing],
     build: Callable[[Thing], Row],
     name_of: Callable[[Thing], str] | None = None,
     value_of: Callable[[str], Callable[[Thing], Any] | None] = lambda column: None,
+    exists: Callable[[Thing], bool] = lambda thing: True,
 ) -> Any:
-    """The answer for these things, which are in their default order: a list, or one page of it.
+    """The answer for these things, which are in their default order: a list, a `LongList`, or one page of it.
 
     `build` makes the object of one thing; only those that are shown are built. `name_of` is what `name` filters by;
     without it the list has no pages (CM-251). `value_of` returns how to get the value of a column without building the
-    object, or None. With it, the default order must be by virtual host and name.
+    object, or None. With it, the default order must be by virtual host and name. Things may go while others are built;
+    `exists` returns whether one is still there.
     """
     page = _page(call) if name_of is not None else None
     total = len(things)
@@ -51,11 +71,12 @@ async def listed(
         things = things[::-1]
     if not sort or value is not None:
         if page is None:
-            return [_chosen(call, row) for row in await built(things, build)]
+            long = LongList(things, lambda thing: _chosen(call, build(thing)), exists)
+            return long if len(things) > SLICE else await long.rows()
         start, end = _bounds(page, len(things))
-        rows = await built(things[start:end], build)
+        rows = await LongList(things[start:end], build, exists).rows()
     else:
-        rows = await built(things, build)
+        rows = await LongList(things, build, exists).rows()
         rows.sort(key=lambda row: _sort_key(row, sort), reverse=is_reverse)
         if page is None:
             return [_chosen(call, row) for row in rows]
@@ -71,15 +92,6 @@ async def listed(
         "page_size": size,
         "total_count": total,
     }
-
-
-async def built(things: Sequence[Thing], build: Callable[[Thing], Row]) -> list[Row]:
-    """The objects of all things, made in slices."""
-    rows: list[Row] = []
-    for start in range(0, len(things), SLICE):
-        rows += [build(thing) for thing in things[start : start + SLICE]]
-        await asyncio.sleep(0)
-    return rows
 
 
 def chosen(call: ApiCall, row: Row) -> Row:

@@ -9,6 +9,7 @@ from ...actors.contracts.pace import PACE_OUTCOMES
 from ...actors.statistics.counts import CHURN_COUNTERS, MESSAGE_COUNTERS
 from .history import GLOBAL_RETENTION, History
 from .pair_totals import PairTotals
+from .shared_values import SharedValues
 
 Row = dict[str, Any]
 Name = tuple[str, str]
@@ -46,7 +47,7 @@ class Death(NamedTuple):
 class Counted:
     """See the module. `names_by_id` has the name of each declared queue by its id."""
 
-    def __init__(self, node_name: str, names_by_id: Mapping[str, Name]) -> None:
+    def __init__(self, node_name: str, names_by_id: Mapping[str, Name], shared: SharedValues) -> None:
         self.node_name = node_name
         self.node: Row = {}
         #: The latest rows: by queue name, by channel id, and by connection id.
@@ -70,6 +71,7 @@ class Counted:
         #: deleted ones included.
         self.dead: dict[Death, int] = {}
         self._names_by_id = names_by_id
+        self._shared = shared
         self.pairs = PairTotals(names_by_id)
         #: The objects that have changed since the last tick, and those that have ended, as (kind, key).
         self._changed: set[tuple[str, Any]] = set()
@@ -99,7 +101,8 @@ class Counted:
             for outcome in PACE_OUTCOMES:
                 self._paced_off[outcome] += max(0, paced_off(before, outcome) - paced_off(row, outcome))
         self._add(row, 1)
-        self.queue_stats[name] = row
+        self._shared.share(row)
+        self.queue_stats[row["vhost"], row["name"]] = row
         if before is None or _activity(before) != _activity(row):
             self.active_at[name] = self.node.get("time", 0.0)
         self._changed.add(("queue", name))

@@ -15,6 +15,17 @@ log = logging.getLogger("warren.management")
 #: The age in seconds up to which a copy serves requests that only read, so they fetch at most ten times a second.
 AGE_MAX = 0.1
 
+#: Seconds that a request waits for a fetch. With ten thousand busy queues a fetch takes a second or more, because the
+#: node pauses for its clients. After a fetch that took longer, requests do not wait for the next one at all.
+WAIT_MAX = 0.05
+
+#: How many times longer than such a fetch took nothing is fetched for requests. So while a page is open, a node spends
+#: at most a tenth of its time on statistics, however many queues are busy.
+PAUSES = 9
+
+#: Statistics intervals after which a copy is too old for any request, because the node does not answer.
+OLD = 2
+
 #: Seconds until a node that did not answer is asked again.
 RETRY = 1.0
 
@@ -28,9 +39,12 @@ class StatisticsFollower:
         self._interval = interval
         self._others = OtherNodes(link, state, interval)
         self._connection: ControlConnection | None = None
-        self._lock = asyncio.Lock()
-        #: When the last fetch that succeeded began.
+        self._fetching: asyncio.Task[None] | None = None
+        #: When the last fetch that succeeded began; -1 while there is no whole copy. How old the copy may become before
+        #: a request has it fetched again, and whether the last fetch took longer than requests wait.
         self._began = -1.0
+        self._age_max = AGE_MAX
+        self._is_slow = False
         self._ticked = asyncio.Event()
         #: When a request last changed something.
         self._changed = -1.0
@@ -41,6 +55,8 @@ class StatisticsFollower:
             await self._follow()
         finally:
             self._others.close()
+            if self._fetching is not None:
+                self._fetching.cancel()
 
     async def _follow(self) -> None:
         is_reachable = True
@@ -72,20 +88,39 @@ class StatisticsFollower:
     async def fresh(self, at_once: bool = False) -> None:
         """Return when the copy is at most `AGE_MAX` old and has the changes of all requests.
 
-        With `at_once` it is not older than the call. Raises NodeUnreachable.
+        While very much changes it may be older, up to about one interval: requests do not wait for slow fetches, and
+        have none begin for some time after one. With `at_once` the copy is not older than the call. Raises
+        NodeUnreachable.
         """
         called = time.monotonic()
-        if not at_once:
-            called = max(called - AGE_MAX, self._changed)
-        if self._began >= called:
-            return
-        async with self._lock:
-            # Callers that waited for the same fetch need no other one.
-            if self._began < called:
-                await self._fetch()
+        oldest = called if at_once else max(called - self._age_max, self._changed)
+        while self._began < oldest:
+            fetch = self._fetching or self._begin()
+            if not at_once and self._began >= max(called - OLD * self._interval, self._changed):
+                wait = 0.0 if self._is_slow else called + WAIT_MAX - time.monotonic()
+                await asyncio.wait([fetch], timeout=max(0.0, wait))
+                if not fetch.done():
+                    return
+            await asyncio.shield(fetch)
 
-    async def _fetch(self) -> None:
+    def _begin(self) -> asyncio.Task[None]:
+        task = self._fetching = asyncio.create_task(self._run())
+        # A request that does not wait for the end leaves the error to the next one.
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return task
+
+    async def _run(self) -> None:
         began = time.monotonic()
+        try:
+            await self._take_changes()
+        finally:
+            self._fetching = None
+        self._began = began
+        seconds = time.monotonic() - began
+        self._is_slow = seconds > WAIT_MAX
+        self._age_max = min(PAUSES * seconds, self._interval) if self._is_slow else AGE_MAX
+
+    async def _take_changes(self) -> None:
         try:
             if self._connection is None:
                 self._connection = await self._link.feed()
@@ -99,9 +134,9 @@ class StatisticsFollower:
             # An answer that was cut off is lost, so the next fetch begins anew.
             self._forget()
             raise
-        self._began = began
 
     def _forget(self) -> None:
+        self._began = -1.0
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -18,6 +18,7 @@ from .counted import CONNECTION_COLUMNS, NODE_COLUMNS, Counted, Name, Row, link_
 from .group_rates import GroupRates
 from .history import GLOBAL_RETENTION, History
 from .recent_events import RecentEvents
+from .shared_values import SharedValues
 
 #: The track of all nodes together. That of a node is under its name.
 CLUSTER = ("cluster",)
@@ -35,6 +36,7 @@ class NodeState:
     def __init__(self, node_name: str) -> None:
         self.node_name = node_name
         self.history = History()
+        self.shared = SharedValues()
         self.group_rates = GroupRates()
         self.recent_events = RecentEvents()
         #: How often the ring of a queue that this node leads has changed, since this process has started.
@@ -48,7 +50,7 @@ class NodeState:
     def clear(self) -> None:
         """Forget everything, because the node begins to send all of it again."""
         self._names_by_id.clear()
-        self.own = Counted(self.node_name, self._names_by_id)
+        self.own = Counted(self.node_name, self._names_by_id, self.shared)
         self.vhosts: dict[str, Row] = {}
         self.exchanges: dict[Name, Row] = {}
         self.queues: dict[Name, Row] = {}
@@ -111,6 +113,7 @@ class NodeState:
             if row["node"] == self.node_name:
                 self.ring_view_changes += max(0, row["epoch"] - known["epoch"])
         if not row.get("is_gone"):
+            self.shared.share(row)
             self.queues[name] = row
             self._names_by_id[row["id"]] = name
 
@@ -131,7 +134,7 @@ class NodeState:
 
     def begin_counting(self, node: str) -> Counted:
         """A new `Counted` for another node, whose first answer has all rows."""
-        return Counted(node, self._names_by_id)
+        return Counted(node, self._names_by_id, self.shared)
 
     def lose(self, node: str) -> None:
         """Note that another node does not answer any more: keep its counters, and drop its channels and connections."""

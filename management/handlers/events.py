@@ -20,6 +20,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ..answers.listing import LongList
 from ..call import Answer, ApiCall
 from ..errors import HttpError, bad_request
 
@@ -91,4 +92,6 @@ async def _value(call: ApiCall, path: str) -> Any:
     value = await handler(call.sub_call(request, found[1]))
     if isinstance(value, Response):
         raise bad_request("a stream of events cannot contain another one")
+    if isinstance(value, LongList):
+        return await value.rows()
     return value.value if isinstance(value, Answer) else value

@@ -135,11 +135,15 @@ async def queues(call: ApiCall) -> Any:
         visible = set(call.visible_vhosts())
     state = call.state
     names = [name for name in state.sorted_queues() if name[0] in visible and state.queues[name]["shard_of"] is None]
+
+    def exists(name: Name) -> bool:
+        return name in state.queues
+
     if call.flag("disable_stats"):
-        return await listed(call, names, lambda name: _quick_queue(call, name), _without_vhost)
+        return await listed(call, names, partial(_quick_queue, call), _without_vhost, exists=exists)
     ranges = call.ranges()
     build, value_of = partial(objects.queue, call, ranges=ranges), partial(queue_value, call)
-    return await listed(call, names, build, _without_vhost, value_of)
+    return await listed(call, names, build, _without_vhost, value_of, exists)
 
 
 def _quick_queue(call: ApiCall, name: Name) -> Row:
@@ -191,7 +195,8 @@ async def exchanges(call: ApiCall) -> Any:
     visible = {call.vhost()} if "vhost" in call.names else set(call.visible_vhosts())
     names = sorted(name for name in call.state.exchanges if name[0] in visible)
     ranges = call.ranges()
-    return await listed(call, names, lambda name: objects.exchange(call, name, ranges), _without_vhost)
+    build = partial(objects.exchange, call, ranges=ranges)
+    return await listed(call, names, build, _without_vhost, exists=lambda name: name in call.state.exchanges)
 
 
 async def exchange_name(call: ApiCall) -> Name:
@@ -300,8 +305,9 @@ async def connections(call: ApiCall) -> Any:
         call.user.check("administrator")
     ranges, rows = call.ranges(), call.state.connections
     keys = _visible_keys(call, rows, vhost, "user", user)
+    build = partial(objects.connection, call, ranges=ranges)
     return await listed(
-        call, keys, lambda key: objects.connection(call, key, ranges), lambda key: str(rows[key]["name"])
+        call, keys, build, lambda key: str(rows[key]["name"]), exists=lambda key: key in call.state.connections
     )
 
 
@@ -325,7 +331,10 @@ async def channels(call: ApiCall) -> Any:
     owner = await connection_key(call) if "name" in call.names else None
     ranges, rows = call.ranges(), call.state.channels
     keys = _visible_keys(call, rows, vhost, "connection", owner)
-    return await listed(call, keys, lambda key: objects.channel(call, key, ranges), lambda key: str(rows[key]["name"]))
+    build = partial(objects.channel, call, ranges=ranges)
+    return await listed(
+        call, keys, build, lambda key: str(rows[key]["name"]), exists=lambda key: key in call.state.channels
+    )
 
 
 async def channel(call: ApiCall) -> Any:
@@ -336,8 +345,8 @@ async def channel(call: ApiCall) -> Any:
     row = call.state.channels[key]
     if not call.user.has("monitoring") and row["user"] != call.user.name:
         raise not_authorised("User not authorised to access object")
-    rows = await call.rows_of_all("consumers", vhost=row["vhost"]) if row["consumer_count"] else []
     found = objects.channel(call, key, call.ranges())
+    rows = await call.rows_of_all("consumers", vhost=row["vhost"]) if row["consumer_count"] else []
     found |= {
         "consumer_details": [consumer(call, each) for each in rows if each["channel"] == key],
         "publishes": pairs.publishes_of_channel(call, key, call.ranges()),
@@ -359,7 +368,8 @@ async def consumers(call: ApiCall) -> Any:
 
 
 async def vhosts(call: ApiCall) -> Any:
-    return await listed(call, call.visible_vhosts(), lambda name: objects.vhost(call, name))
+    names, build = call.visible_vhosts(), partial(objects.vhost, call)
+    return await listed(call, names, build, exists=lambda name: name in call.state.vhosts)
 
 
 async def vhost(call: ApiCall) -> Any:

@@ -2,6 +2,7 @@
 work.
 """
 
+import asyncio
 import json
 import random
 import re
@@ -11,6 +12,8 @@ from urllib.parse import quote
 
 import pika
 import pytest
+
+from warren.management.answers.listing import SLICE, LongList
 
 from .conftest import until
 
@@ -353,3 +356,22 @@ def test_what_is_opened_and_closed_adds_up_however_it_ends(api, broker):
         forced.process_data_events(60)  # answer connection.close, for which the broker would wait 30 s
     clean.close()
     until(counts, lambda found: found == [(0, 0), (0, 0)])
+
+
+def test_a_long_list_is_built_while_it_is_sent_without_what_is_gone_meanwhile():
+    """A queue may be deleted between two pieces of an answer, which was a 500 for the whole list (CM-252)."""
+    queues, built = {number: {"name": number} for number in range(3 * SLICE)}, []
+
+    def build(number):
+        built.append(number)
+        return queues[number]
+
+    async def read():
+        found = []
+        async for rows in LongList(list(queues), build, queues.__contains__).slices():
+            found += [row["name"] for row in rows]
+            assert built == found
+            queues.pop(len(found) + 1, None)
+        return found
+
+    assert asyncio.run(read()) == [number for number in range(3 * SLICE) if number not in (SLICE + 1, 2 * SLICE)]
