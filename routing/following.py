@@ -15,11 +15,13 @@ from .rows import ExchangeRow, QueueRow
 class VhostTable:
     """The rows and routers of one virtual host in the routing table, which alone changes them."""
 
-    __slots__ = ("exchanges", "groups", "routers", "queues", "shards", "onward", "unbound", "windows")
+    __slots__ = ("bindings", "exchanges", "groups", "routers", "queues", "shards", "onward", "unbound", "windows")
 
     def __init__(self) -> None:
         self.exchanges: dict[str, ExchangeRow] = {}
         self.routers: dict[str, Router] = {}
+        # By exchange: how many bindings its router has.
+        self.bindings: dict[str, int] = {}
         self.queues: dict[str, QueueRow] = {}
         # The names of the queues that are shards, and of those that are groups. The default exchange has no bindings to
         # them (FC-88, QP-76), so `unbound` has them all.

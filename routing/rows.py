@@ -16,7 +16,9 @@ QueueState = Literal["running", "crashed", "stopped", "down"]
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRow:
-    """One exchange. `alternate` is the name of its alternate exchange, or None."""
+    """One exchange. `alternate` is the name of its alternate exchange, or None. `creator` is the user who declared it,
+    empty for an exchange of the broker and for one that was declared by an earlier version.
+    """
 
     vhost: str
     name: str
@@ -26,6 +28,7 @@ class ExchangeRow:
     internal: bool = False
     arguments: Table = NO_ARGUMENTS
     alternate: str | None = None
+    creator: str = ""
 
 
 class Member(NamedTuple):

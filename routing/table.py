@@ -277,6 +277,11 @@ class RoutingTable:
         found = self._vhosts.get(vhost)
         return () if found is None else tuple(found.exchanges.values())
 
+    def count_bindings(self, vhost: str, exchange: str) -> int:
+        """How many bindings have this exchange as their source, without the implicit ones of the default exchange."""
+        found = self._vhosts.get(vhost)
+        return 0 if found is None else found.bindings.get(exchange, 0)
+
     # -- writing, by Metadata only ---
 
     def watch_queues(self, watch: Callable[[str, str], None]) -> None:
@@ -442,12 +447,14 @@ def _put_exchange(host: VhostTable, row: ExchangeRow) -> None:
     if window is not None:
         host.windows.exchanges[row.name] = window
     host.routers[row.name] = router_class() if router_class else UnavailableRouter(row.vhost, row.name, row.type)
+    host.bindings[row.name] = 0
 
 
 def _remove_exchange(host: VhostTable, row: ExchangeRow) -> None:
     # An exchange that was hidden has been removed already.
     host.exchanges.pop(row.name, None)
     host.routers.pop(row.name, None)
+    host.bindings.pop(row.name, None)
     host.windows.exchanges.pop(row.name, None)
 
 
@@ -472,12 +479,14 @@ def _remove_queue(host: VhostTable, row: QueueRow) -> None:
 
 def _add_binding(host: VhostTable, binding: Binding) -> None:
     host.routers[binding.source].add(binding)
+    host.bindings[binding.source] += 1
     if binding.kind == "exchange":
         host.onward.setdefault(binding.source, DestinationSet()).add(binding.target)
 
 
 def _remove_binding(host: VhostTable, binding: Binding) -> None:
     host.routers[binding.source].remove(binding)
+    host.bindings[binding.source] -= 1
     if binding.kind == "exchange":
         onward = host.onward[binding.source]
         onward.remove(binding.target)

@@ -91,6 +91,7 @@ _FIELDS[Member] = list(Member._fields)
 # A state sets these fields itself when it applies a declaration.
 _FIELDS[QueueRow].remove("address")
 _FIELDS[QueueRow].remove("group")
+_FIELDS[ExchangeRow].remove("creator")
 
 
 class UnknownCommand(Exception):

@@ -51,6 +51,9 @@ async def digest_of(process: Process, rows: Iterable[Change]) -> bytes:
 
 
 def _digest_of_row(row: Change) -> bytes:
+    if row.fields is not None and "creator" in row.fields:
+        # Nodes of earlier versions do not keep the creator of an exchange.
+        row = row._replace(fields={name: value for name, value in row.fields.items() if name != "creator"})
     packed: bytes = msgpack.packb(list(row), unicode_errors="surrogateescape")
     return blake2b(packed, digest_size=SIZE).digest()
 

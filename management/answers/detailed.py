@@ -115,8 +115,17 @@ def detailed(state: NodeState, groups: set[str], vhosts: set[str]) -> Iterator[s
             if not vhosts or name in vhosts
         ]
         yield from lines("rabbitmq_cluster_vhost_status", family, samples)
+    # RabbitMQ leaves out the default exchange and internal ones here.
+    exchanges = [
+        row
+        for row in state.exchanges.values()
+        if row["name"] and not row["internal"] and (not vhosts or row["vhost"] in vhosts)
+    ]
     if "exchange_names" in groups:
-        yield from _exchange_names(state.exchanges.values(), vhosts)
+        yield from _of_exchanges(gauge("exchange_name", "The exchanges", lambda row: 1), exchanges)
+    if "exchange_bindings" in groups:
+        family = gauge("exchange_bindings", "Bindings from the exchange", item("bindings"))
+        yield from _of_exchanges(family, exchanges)
 
 
 def _chosen(of_kind: dict[str, tuple[str, ...]], groups: set[str]) -> list[str]:
@@ -135,11 +144,8 @@ def _exchange_counts(counts: dict[tuple[str, str], tuple[int, int]], vhosts: set
         yield from lines(f"rabbitmq_detailed_{family.name}", family, samples)
 
 
-def _exchange_names(rows: Iterable[Row], vhosts: set[str]) -> Iterator[str]:
-    family = Family("exchange_name", "gauge", "The exchanges", float)
+def _of_exchanges(family: Family, rows: Iterable[Row]) -> Iterator[str]:
     samples: list[tuple[Labels, float]] = [
-        ((("vhost", row["vhost"]), ("exchange", row["name"]), ("type", row["type"])), 1)
-        for row in rows
-        if not vhosts or row["vhost"] in vhosts
+        ((("vhost", row["vhost"]), ("exchange", row["name"]), ("type", row["type"])), family.value(row)) for row in rows
     ]
     yield from lines(f"rabbitmq_cluster_{family.name}", family, samples)

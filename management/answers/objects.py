@@ -169,7 +169,7 @@ def exchange(call: ApiCall, name: Name, ranges: Ranges) -> Row:
         "internal": row["internal"],
         "arguments": row["arguments"],
         "policy": state.policy_of(*name).policy,
-        "user_who_performed_action": "rmq-internal" if not name[1] or name[1].startswith("amq.") else "",
+        "user_who_performed_action": "rmq-internal" if not name[1] or name[1].startswith("amq.") else row["creator"],
     }
     counts = state.exchange_count(name)
     if counts is not None:

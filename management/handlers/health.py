@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,10 +14,6 @@ from ..errors import HttpError, bad_request, not_found
 UNITS = {"days": 86_400, "weeks": 7 * 86_400, "months": 28 * 86_400, "years": 365 * 86_400}
 
 OK = {"status": "ok"}
-
-#: The expiration of the message of an aliveness test in ms. It removes a message that was published and could not be
-#: fetched (CM-311).
-EXPIRATION = "10000"
 
 #: The names under which tools ask for a protocol.
 PROTOCOLS = {
@@ -135,16 +130,10 @@ async def node_is_healthy(call: ApiCall) -> Any:
 
 
 async def aliveness(call: ApiCall) -> Any:
-    """Publish a message to the queue `aliveness-test`, which stays, and get it back."""
+    """Publish a message to the queue of these tests, and get it back."""
     vhost = call.own_vhost()
-    names = {"user": call.user.name, "vhost": vhost}
-    name = "aliveness-test"
     try:
-        await call.change("declare_queue_as", **names, name=name, durable=False, auto_delete=False, arguments={})
-        body = os.urandom(8).hex().encode()
-        message = {"properties": {"expiration": EXPIRATION}, "payload": body}
-        await call.change("publish_as", **names, exchange="", routing_key=name, **message)
-        found = await call.change("get_messages_as", **names, queue=name, count=1, ackmode="ack_requeue_false")
+        found = await call.change("test_aliveness_as", user=call.user.name, vhost=vhost)
     except HttpError as error:
         if error.status == 401:
             raise

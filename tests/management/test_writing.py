@@ -163,6 +163,28 @@ def test_the_aliveness_test_leaves_no_message(api, broker, user):
     broker.delete_queue("aliveness-test")
 
 
+def test_the_messages_of_aliveness_tests_are_not_in_the_rates(api):
+    """A load balancer tests once a second, so that an idle broker would never look idle (CM-311)."""
+
+    def counts():
+        shown = api.get("/api/overview"), api.get("/api/exchanges/%2F/amq.default")
+        return [
+            {name: value for name, value in each.get("message_stats", {}).items() if not name.endswith("_details")}
+            for each in shown
+        ]
+
+    api("PUT", "/api/queues/%2F/counted")
+    body = {"properties": {}, "routing_key": "counted", "payload": "1", "payload_encoding": "string"}
+    assert api("POST", "/api/exchanges/%2F/amq.default/publish", body) == (200, {"routed": True})
+    before = until(counts, lambda found: found[1].get("publish_in"))
+    assert api.get("/api/aliveness-test/%2F") == {"status": "ok"}
+    assert counts() == before
+    assert api.get("/api/queues/%2F/aliveness-test")["message_stats"]["publish"] == 1
+    api("DELETE", "/api/queues/%2F/counted")
+    api("DELETE", "/api/queues/%2F/aliveness-test")
+    assert api("GET", "/api/aliveness-test/nowhere")[0] == 404
+
+
 def test_an_empty_broker_has_totals_of_0(api):
     """An idle broker's overview has totals of 0, where RabbitMQ has none before the first sample (CM-270)."""
     totals = api.get("/api/overview")["queue_totals"]

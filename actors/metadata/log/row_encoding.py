@@ -175,6 +175,8 @@ def _exchange_fields(row: ExchangeRow) -> dict[str, object]:
         "internal": row.internal,
         "arguments": _encoded(row.arguments),
     }
+    if row.creator:
+        stored["creator"] = row.creator
     return stored if row.durable else {**stored, "durable": False}
 
 
@@ -292,6 +294,7 @@ def _exchange_row(row: Row) -> ExchangeRow:
         stored["internal"],
         arguments,
         alternate_exchange(arguments),
+        stored.get("creator", ""),
     )
 
 

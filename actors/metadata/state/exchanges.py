@@ -37,7 +37,7 @@ def new_exchange(rows: VhostRows, command: DeclareExchange) -> ExchangeRow | Non
     if not command.is_system:
         check_not_reserved("exchange", name)
     check_exchange_arguments(vhost, name, wanted.arguments)
-    return replace(wanted, alternate=alternate_exchange(wanted.arguments))
+    return replace(wanted, alternate=alternate_exchange(wanted.arguments), creator=command.by)
 
 
 def delete_exchange(rows: VhostRows, command: DeleteExchange) -> list[Change]:

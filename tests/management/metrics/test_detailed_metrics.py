@@ -2,6 +2,8 @@
 
 import pika
 
+from warren.routing.vhost_rows import DEFAULT_EXCHANGES
+
 from ..conftest import until
 from .test_prometheus import ABSENT
 
@@ -95,3 +97,26 @@ def test_groups_of_the_cluster(scrape, broker):
     assert found["rabbitmq_cluster_vhost_status", (("vhost", "/"),)] == 1
     labels = ("vhost", "/"), ("exchange", "amq.topic"), ("type", "topic")
     assert found["rabbitmq_cluster_exchange_name", labels] == 1
+
+
+def test_bindings_of_exchanges(scrape, api):
+    """The number of bindings from each exchange; the default one and internal ones are left out, as in RabbitMQ."""
+
+    def bindings():
+        found = scrape("/metrics/detailed?family=exchange_bindings&vhost=bound")
+        series = [(dict(labels), count) for (name, labels), count in found.items() if name.endswith("_bindings")]
+        return {labels["exchange"]: count for labels, count in series}
+
+    api("PUT", "/api/vhosts/bound")
+    api("PUT", "/api/exchanges/bound/in", {"type": "topic"})
+    api("PUT", "/api/exchanges/bound/hidden", {"internal": True})
+    api("PUT", "/api/queues/bound/q")
+    for key in ("a", "b"):
+        api("POST", "/api/bindings/bound/e/in/q/q", {"routing_key": key})
+    api("POST", "/api/bindings/bound/e/in/e/hidden", {"routing_key": "c"})
+    until(bindings, lambda found: found.get("in") == 3)
+    standard = [name for name, _, is_internal in DEFAULT_EXCHANGES if name and not is_internal]
+    assert bindings() == {**dict.fromkeys(standard, 0), "in": 3}
+    api("DELETE", "/api/queues/bound/q")
+    until(bindings, lambda found: found["in"] == 1)
+    api("DELETE", "/api/vhosts/bound")

@@ -80,9 +80,9 @@ class Reading:
         if context.counts.exchanges is None:
             context.counts.exchanges = {}
         self._context = context
-        #: By virtual host and name: the row that was sent.
+        #: By virtual host and name: the row that was sent; of an exchange, with the number of bindings from it.
         self.queues: dict[str, dict[str, QueueRow]] = {}
-        self.exchanges: dict[str, dict[str, ExchangeRow]] = {}
+        self.exchanges: dict[str, dict[str, tuple[ExchangeRow, int]]] = {}
         #: By queue id: a digest of the row that was sent. For some time after its last message a queue has a turn in
         #: each second that changes nothing in it (`Durability.report`).
         self.digests: PartedTable[str, int] = PartedTable()
@@ -170,11 +170,12 @@ def _differences(context: NodeContext, reading: Reading) -> Iterator[InfoItems |
         known = reading.exchanges.setdefault(vhost, {})
         exchanges = routing.exchanges(vhost)
         for exchange in exchanges:
-            if known.get(exchange.name) is exchange:
+            sent, bindings = known.get(exchange.name), routing.count_bindings(vhost, exchange.name)
+            if sent is not None and sent[0] is exchange and sent[1] == bindings:
                 yield None
             else:
-                known[exchange.name] = exchange
-                yield _exchange(exchange)
+                known[exchange.name] = exchange, bindings
+                yield _exchange(exchange, bindings)
         if len(known) > len(exchanges):
             for name in list(known):
                 if routing.exchange(vhost, name) is not None:
@@ -204,7 +205,7 @@ def _differences(context: NodeContext, reading: Reading) -> Iterator[InfoItems |
             reading.queues.pop(vhost, None)
 
 
-def _exchange(row: ExchangeRow) -> InfoItems:
+def _exchange(row: ExchangeRow, bindings: int) -> InfoItems:
     return {
         "kind": "exchange",
         "vhost": row.vhost,
@@ -214,6 +215,8 @@ def _exchange(row: ExchangeRow) -> InfoItems:
         "auto_delete": row.auto_delete,
         "internal": row.internal,
         "arguments": plain_table(row.arguments),
+        "creator": row.creator,
+        "bindings": bindings,
     }
 
 

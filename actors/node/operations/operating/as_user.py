@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from .....amqp import methods
@@ -20,9 +21,11 @@ from .....routing.phrases import no_queue
 from .....routing.properties_key import properties_key as key_of
 from .....runtime.contract import Address
 from ....channel.direct_client import DirectClient
+from ....context.node_context import NodeContext
 from ....context.starting import ToNewDirectClient, to_new_direct_client
 from ....contracts.channel import FetchedMessage, Moved, Outcome, ToDirectClient, to_direct_client
 from ....contracts.metadata import to_metadata
+from ....statistics.counts import NodeCounts
 from ..observing.listings import SLICE
 from ..plain_values import plain, plain_table
 from ..registry import OperationError, Operator, Rows, operation
@@ -37,6 +40,10 @@ FETCHED_MAX = 100_000
 #: answered in time.
 MOVED_MAX, MOVED_STEP = 100_000, 1_000
 
+#: The queue of aliveness tests, and the expiration of their messages in ms. It removes a message that was published and
+#: could not be fetched (CM-311).
+ALIVENESS_QUEUE, ALIVENESS_EXPIRATION = "aliveness-test", "10000"
+
 #: How the modes of `get_messages` settle what they fetch (CM-301).
 OUTCOMES: dict[str, Outcome] = {
     "ack_requeue_true": "requeue",
@@ -47,9 +54,11 @@ OUTCOMES: dict[str, Outcome] = {
 
 
 @asynccontextmanager
-async def _client(operator: Operator, user: str) -> AsyncIterator[Address[ToDirectClient]]:
+async def _client(
+    operator: Operator, user: str, context: NodeContext | None = None
+) -> AsyncIterator[Address[ToDirectClient]]:
     address: Address[ToNewDirectClient] = operator.process.createActor(DirectClient)
-    operator.process.send(address, to_new_direct_client.start(operator.context, user))
+    operator.process.send(address, to_new_direct_client.start(context or operator.context, user))
     try:
         yield address
     finally:
@@ -206,6 +215,22 @@ async def get_messages_as(
         messages = await operator.process.ask(client, request, CALL_SECONDS)
     for found in messages:
         yield [_message(found)]
+
+
+@operation()
+async def test_aliveness_as(operator: Operator, *, user: str, vhost: str) -> bool:
+    """Publish a message to the queue of aliveness tests, which stays, and get it back. Return whether it was there.
+
+    A load balancer does this once a second. So these messages are not in the counts of the node (CM-311).
+    """
+    declare = methods.QueueDeclare(0, ALIVENESS_QUEUE, False, False, False, False, False, _table({}))
+    props = encode_properties(Properties(expiration=ALIVENESS_EXPIRATION))
+    async with _client(operator, user, replace(operator.context, counts=NodeCounts())) as client:
+        publish = to_direct_client.publish(vhost, "", ALIVENESS_QUEUE, props, b"aliveness_test")
+        fetch = to_direct_client.fetch(vhost, ALIVENESS_QUEUE, 1, "ack")
+        await operator.process.ask(client, to_direct_client.call(vhost, declare), CALL_SECONDS)
+        await operator.process.ask(client, publish, CALL_SECONDS)
+        return bool(await operator.process.ask(client, fetch, CALL_SECONDS))
 
 
 @operation()
