@@ -50,6 +50,7 @@ class Definitions:
         "nodes",
         "features",
         "_of_vhost",
+        "_outdated",
         "_with_policies",
         "_limits",
     )
@@ -70,6 +71,8 @@ class Definitions:
         #: virtual hosts are not kept: they would be left behind by virtual hosts that are deleted.
         self._with_policies: set[str] = set()
         self._of_vhost: dict[str, VhostPolicies] = {}
+        #: The policies that a virtual host had when it was asked for them last, and which have changed since then.
+        self._outdated: dict[str, tuple[VhostPolicies, list[Policy]]] = {}
         #: The limits of a virtual host that has any.
         self._limits: dict[str, dict[str, int]] = {}
 
@@ -108,8 +111,9 @@ class Definitions:
             return None
         found = self._of_vhost.get(vhost)
         if found is None:
-            found = VhostPolicies([policy for policy in self.policies.values() if policy.vhost == vhost])
-            self._of_vhost[vhost] = found
+            before, changed = self._outdated.pop(vhost, (None, []))
+            policies = [policy for policy in self.policies.values() if policy.vhost == vhost]
+            found = self._of_vhost[vhost] = VhostPolicies(policies, before, changed)
         return found
 
     def vhost_limit(self, vhost: str, name: str) -> int | None:
@@ -156,24 +160,40 @@ class Definitions:
 
     def put(self, record: Record) -> None:
         """Add a record, or replace the one with its key."""
+        replaced = self.tables[record.table].get(record.key)
         self.tables[record.table][record.key] = record
-        self._changed(record)
+        self._changed(record, replaced)
 
     def remove(self, record: Record) -> None:
-        del self.tables[record.table][record.key]
-        self._changed(record)
+        removed = self.tables[record.table].pop(record.key)
+        self._changed(record, removed)
 
-    def _changed(self, record: Record) -> None:
+    def _changed(self, record: Record, earlier: Record | None) -> None:
+        """Note a record that was put or removed, and the one that had its key."""
         self.version += 1
         if isinstance(record, Policy):
-            self._of_vhost.pop(record.vhost, None)
-            if record.key in self.policies or any(one.vhost == record.vhost for one in self.policies.values()):
-                self._with_policies.add(record.vhost)
-            else:
-                self._with_policies.discard(record.vhost)
+            self._policy_changed(record, earlier)
         elif isinstance(record, Parameter) and record.key[1:] == VHOST_LIMITS:
             found = self.parameters.get(record.key)
             if found is None:
                 self._limits.pop(record.vhost, None)
             else:
                 self._limits[record.vhost] = vhost_limits(found.value)
+
+    def _policy_changed(self, policy: Policy, earlier: Record | None) -> None:
+        vhost = policy.vhost
+        asked_for = self._of_vhost.pop(vhost, None)
+        if asked_for is not None:
+            self._outdated[vhost] = asked_for, []
+        if policy.key in self.policies or any(one.vhost == vhost for one in self.policies.values()):
+            self._with_policies.add(vhost)
+            if vhost in self._outdated:
+                changed = self._outdated[vhost][1]
+                changed.append(policy)
+                if isinstance(earlier, Policy) and earlier is not policy:
+                    changed.append(earlier)
+                if len(changed) > len(self.policies):  # to search for each of them takes as long as to begin anew
+                    del self._outdated[vhost]
+        else:
+            self._with_policies.discard(vhost)
+            self._outdated.pop(vhost, None)

@@ -9,7 +9,7 @@ rates count, and the operator policy's value otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -77,6 +77,9 @@ PACE_SCOPE = "pace-scope"
 #: For how many objects of a kind in a virtual host the effective policy is remembered.
 MATCHES_KEPT = 20_000
 
+#: For how many earlier sets of policies it is remembered what applied.
+EARLIER_KEPT = 2
+
 #: The keys that a policy defines, and their values.
 Definition = Mapping[str, Any]
 
@@ -95,15 +98,26 @@ NOTHING = Effective(None, None, NO_DEFINITION)
 
 
 class VhostPolicies:
-    """The policies of one virtual host. Immutable: after a change of policies there is a new object."""
+    """The policies of one virtual host. Immutable: after a change of policies there is a new object.
 
-    __slots__ = ("_by_kind", "_combined", "_found")
+    `before` are the policies before the change, and `changed` those that are new, gone or different, as they were and
+    as they are. To find what applies to a name takes a search for each policy, and after a change it is looked up for
+    each queue. With 200 policies and 5,000 queues that took 0.6 s. A name in which no changed policy is found keeps
+    what applied to it before.
+    """
 
-    def __init__(self, policies: Iterable[Policy]) -> None:
+    __slots__ = ("_by_kind", "_combined", "_earlier", "_found", "_read")
+
+    def __init__(
+        self, policies: Iterable[Policy], before: VhostPolicies | None = None, changed: Sequence[Policy] = ()
+    ) -> None:
         ordered = sorted(policies, key=lambda policy: (-policy.priority, policy.name))
+        known: Mapping[int, tuple[Policy, Definition]] = {} if before is None else before._read
         read: list[tuple[Policy, Definition]] = [
-            (policy, MappingProxyType(parse_json(policy.definition))) for policy in ordered
+            known.get(id(policy)) or (policy, MappingProxyType(parse_json(policy.definition))) for policy in ordered
         ]
+        #: The policies and their definitions, by the identity of the policy.
+        self._read: dict[int, tuple[Policy, Definition]] = {id(each[0]): each for each in read}
         self._by_kind = {
             kind: [each for each in read if _covers(each[0], kind) and not foreign & each[1].keys()]
             for kind, foreign in FOREIGN.items()
@@ -111,6 +125,11 @@ class VhostPolicies:
         #: By kind and name. Many names share one `Effective`, and the kind is in no key: 20,000 objects of each entry
         #: would take 7 ms to free.
         self._found: dict[Kind, dict[str, Effective]] = {kind: {} for kind in FOREIGN}
+        #: What earlier sets of policies have found, each with the policies that have changed since.
+        self._earlier: list[tuple[Mapping[Kind, Mapping[str, Effective]], Sequence[Policy]]] = []
+        if before is not None:
+            earlier = [(before._found, changed)] + [(found, [*since, *changed]) for found, since in before._earlier]
+            self._earlier = [each for each in earlier[:EARLIER_KEPT] if len(each[1]) < len(read)]
         #: By the names of a policy and an operator policy.
         self._combined: dict[tuple[str | None, str | None], Effective] = {(None, None): NOTHING}
 
@@ -125,8 +144,17 @@ class VhostPolicies:
         if found is None:
             if len(of_kind) >= MATCHES_KEPT:
                 of_kind.clear()
-            found = of_kind[name] = self._find(kind, name)
+            found = of_kind[name] = self._found_earlier(kind, name) or self._find(kind, name)
         return found
+
+    def _found_earlier(self, kind: Kind, name: str) -> Effective | None:
+        """What applied to this name before the latest changes; None if it is not known, or may be different now."""
+        for results, since in self._earlier:
+            found = results[kind].get(name)
+            if found is not None:
+                is_same = not any(patterns.matches(policy.pattern, name) for policy in since)
+                return found if is_same else None
+        return None
 
     def _find(self, kind: Kind, name: str) -> Effective:
         chosen: dict[bool, tuple[Policy, Definition]] = {}

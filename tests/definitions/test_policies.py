@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warren.definitions import patterns
 from warren.definitions.definitions import Definitions
 from warren.definitions.errors import DefinitionError
-from warren.definitions.policies import VhostPolicies, merged
+from warren.definitions.policies import FOREIGN, VhostPolicies, merged
 from warren.definitions.policy_keys import checked_policy
 from warren.definitions.records import Policy
 
@@ -201,7 +202,58 @@ def test_nothing_is_kept_for_virtual_hosts_without_policies():
     assert definitions.policies_of("gone") is None
     definitions.remove(policy)
     assert definitions.policies_of("here") is None
-    assert not definitions._of_vhost and not definitions._with_policies
+    assert not definitions._of_vhost and not definitions._with_policies and not definitions._outdated
+
+
+POLICIES = st.builds(
+    policy,
+    st.sampled_from("abcdef"),
+    st.sampled_from(['{"max-length":1}', '{"expires":2}', '{"delivery-limit":3}', '{"alternate-exchange":"x"}']),
+    st.integers(0, 2),
+    st.sampled_from(["^a", "b$", "", "[cd]", "x|y"]),
+    st.sampled_from(["all", "queues", "exchanges"]),
+    st.booleans(),
+)
+KINDS_AND_NAMES = [(kind, name) for kind in FOREIGN for name in ("a", "ab", "b", "cab", "d", "xyz", "zz")]
+
+
+@given(st.lists(st.tuples(st.lists(POLICIES, max_size=3), st.sets(st.sampled_from(KINDS_AND_NAMES)))))
+def test_what_applies_after_changes_is_what_would_apply_without_any_memory_of_the_time_before(steps):
+    """What applied to a name is kept over changes of policies that do not match it. It is always what the policies,
+    put together anew, would give.
+    """
+    definitions = Definitions()
+    for number in range(6):
+        definitions.put(policy(f"more {number}", "{}", -number, "zz"))
+    for changed, asked_for in steps:
+        for each in changed:
+            if definitions.policies.get(each.key) == each:
+                definitions.remove(each)
+            else:
+                definitions.put(each)
+        policies = definitions.policies_of("/")
+        anew = VhostPolicies(definitions.policies.values())
+        for kind, name in asked_for:
+            assert policies.effective(kind, name) == anew.effective(kind, name)
+
+
+def test_a_name_that_no_changed_policy_matches_is_not_searched_for_again(monkeypatch):
+    """With 200 policies and 5,000 queues each change of a policy took 0.6 s of the processor."""
+    definitions = Definitions()
+    for number in range(200):
+        definitions.put(policy(f"p{number}", f'{{"max-length":{number}}}', number, f"^q{number}$"))
+    names = [f"q{number}" for number in range(300)]
+    policies = definitions.policies_of("/")
+    before = [policies.effective("classic", name) for name in names]
+    searches = []
+    matches = patterns.matches
+    monkeypatch.setattr(patterns, "matches", lambda *given: searches.append(given) or matches(*given))
+    definitions.put(policy("p7", '{"max-length":7000}', 7, "^q7$"))
+    definitions.put(policy("new", '{"max-length":8000}', 1000, "^q8$"))
+    policies = definitions.policies_of("/")
+    after = [policies.effective("classic", name) for name in names]
+    assert [at for at, found in enumerate(after) if found != before[at]] == [7, 8]
+    assert len(searches) < 3 * len(names) + 2 * 202
 
 
 @pytest.mark.parametrize(
