@@ -397,6 +397,13 @@ class Process(Actor):
         """
         self._host.systems.set_applied(index)
 
+    def begin_applying(self, index: int) -> None:
+        """Note that this system has applied a part of what stands at `index` of the log that all systems share.
+
+        What is sent from now on carries that index, and what comes with it waits until `set_applied`.
+        """
+        self._host.systems.shown = index
+
     @property
     def applied_index(self) -> int:
         """Up to where this system has applied the log that all systems share: see `set_applied`."""

@@ -187,7 +187,7 @@ class Session:
 
     def give_to_lanes(self) -> None:
         """Let the lanes have everything that processes have sent."""
-        for name, frames, count in self._outbox.take(self._systems.applied):
+        for name, frames, count in self._outbox.take(self._systems.shown):
             lane = self.lanes[name]
             for buffers in frames:
                 lane.write(buffers)

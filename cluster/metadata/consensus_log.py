@@ -99,7 +99,9 @@ class ConsensusLog:
         self._holds_lease = holds_lease
         self._timeout = timeout
         self._local = LocalLog(process, state, owner)
-        self._replicated = ReplicatedState(state, lambda *what: owner.agreed.report(*what))
+        self._replicated = ReplicatedState(
+            state, lambda *what: owner.agreed.show(*what), lambda *what: owner.agreed.report(*what)
+        )
         self._proposals = Proposals(proposer, lambda: owner.agreed.complaint())
         self.replication: LogReplication | None = None
         #: Proposals that came before the disk was read or while the log was being begun; None at other times.
@@ -316,15 +318,17 @@ class ConsensusLog:
 
     # -- what becomes of proposals ---
 
-    def report(
-        self, proposer: Proposer, serial: int, index: int, command: Command | None, outcome: CommandOutcome
-    ) -> None:
+    def show(self, proposer: Proposer, serial: int, command: Command, applied: Applied) -> None:
+        """Handle what a slice of a command, of whichever node, has changed."""
+        self._owner.applied(command, applied, self._is_awaited(proposer, serial))
+
+    def report(self, proposer: Proposer, serial: int, index: int, outcome: CommandOutcome) -> None:
         """Handle a command, of whichever node, that has taken effect or was refused."""
-        is_awaited = proposer == self._proposer and self._proposals.is_awaited(serial)
-        if outcome.applied is not None and command is not None:
-            self._owner.applied(command, outcome.applied, is_awaited)
-        if is_awaited:
+        if self._is_awaited(proposer, serial):
             self._proposals.applied(serial, index, outcome)
+
+    def _is_awaited(self, proposer: Proposer, serial: int) -> bool:
+        return proposer == self._proposer and self._proposals.is_awaited(serial)
 
     def was_replaced(self, applied: Applied) -> None:
         self._proposals.replaced()

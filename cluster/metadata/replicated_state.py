@@ -18,10 +18,11 @@ from ...actors.metadata.log.row_encoding import all_rows, stored_change, stored_
 from ...actors.metadata.recovery import fill
 from ...actors.metadata.state.commands import AddNode, ChangeNodes, Command, EndConnection
 from ...actors.metadata.state.effects import Applied
-from ...actors.metadata.state.state import State, apply
+from ...actors.metadata.state.state import State, apply_in_slices, joined
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from ...definitions.errors import DefinitionError
+from ...runtime.coroutines import Slices
 from ...store.data_dir.metadata_store import TABLES, Change, Row
 from ..consensus.log import COMMAND, Entry
 from .command_codec import unpack_batch, unpack_command
@@ -35,16 +36,24 @@ if TYPE_CHECKING:
 #: The key of the row in `TABLE` that has the last connections that ended.
 ENDED = ("ended connections",)
 
-#: Receives the proposer and serial of a command, the index of its entry, the command, and its outcome. The command is
-#: None for a `CompareDigest`, which changes no row.
-Report = Callable[[Proposer, int, int, Command | None, CommandOutcome], None]
+#: A turn applies no further command of an entry after this many. One takes 60 to 200 µs with all that follows from it.
+COMMANDS_A_TURN = 16
+
+#: Receives the proposer and serial of a command, the command, and what a slice of it has changed.
+Show = Callable[[Proposer, int, Command, Applied], None]
+
+#: Receives the proposer and serial of a command, the index of its entry, and its outcome.
+Report = Callable[[Proposer, int, int, CommandOutcome], None]
 
 
 class ReplicatedState:
-    """See the module. `report` is called for each command that takes effect or is refused, right after it."""
+    """See the module. `show` is called after each slice of a command that takes effect, and `report` after each command
+    that has taken effect or was refused.
+    """
 
-    def __init__(self, state: State, report: Report) -> None:
+    def __init__(self, state: State, show: Show, report: Report) -> None:
         self._state = state
+        self._show = show
         self._report = report
         self._proposers = Proposers()
         self.digests = Digests()
@@ -58,8 +67,9 @@ class ReplicatedState:
         ended = [row.fields["ids"] for row in rows if row.key == ENDED]
         self._state.ended_connections = dict.fromkeys(ended[0] if ended else ())
 
-    def apply(self, entry: Entry) -> int:
-        """Apply a committed entry, and return how many commands it has.
+    def apply(self, entry: Entry) -> Slices[int]:
+        """Apply a committed entry, and return how many commands it has. Many commands, or one on very many queues, take
+        several turns (CL-36): others see what has changed, and nothing else changes the state meanwhile.
 
         Raises Diverged, UnknownCommand, and ValueError for an entry that is damaged.
         """
@@ -67,23 +77,31 @@ class ReplicatedState:
             return 0
         batch = unpack_batch(entry.data)
         proposer = batch.node, batch.incarnation
-        for serial, data in enumerate(batch.commands, batch.first):
+        for at, data in enumerate(batch.commands):
+            serial = batch.first + at
+            if at and not at % COMMANDS_A_TURN:
+                yield
             command = unpack_command(data)
             if not self._proposers.take(proposer, serial):
                 continue
             if isinstance(command, CompareDigest):
                 self.digests.compare(command)
-                self._report(proposer, serial, entry.index, None, CommandOutcome(Applied([], [])))
+                self._report(proposer, serial, entry.index, CommandOutcome(Applied([], [])))
                 continue
+            shown: list[Applied] = []
             try:
                 self._check_run(proposer, command)
                 _check_verdict(entry, command)
-                applied = apply(self._state, command)
+                for applied in apply_in_slices(self._state, command):
+                    if shown:
+                        yield
+                    self._note(command, applied)
+                    self._show(proposer, serial, command, applied)
+                    shown.append(applied)
             except (AmqpError, DefinitionError) as error:
-                self._report(proposer, serial, entry.index, command, CommandOutcome(None, error.with_traceback(None)))
+                self._report(proposer, serial, entry.index, CommandOutcome(None, error.with_traceback(None)))
                 continue
-            self._note(command, applied)
-            self._report(proposer, serial, entry.index, command, CommandOutcome(applied))
+            self._report(proposer, serial, entry.index, CommandOutcome(joined(shown)))
         for change in self._proposers.changes_for(proposer):
             self._change(change)
         return len(batch.commands)

@@ -3,7 +3,7 @@
 It is the caller that `consensus/core` describes. One coroutine, the *writer*, takes what is to be written from the
 core, applies the entries that are committed, writes log and rows in one transaction, and sends the answers that had to
 wait for that. So between two writes the state in memory is the state on the disk, and a snapshot of it is taken only
-then. An entry is applied in one turn, and many entries in several (CL-36).
+then. What is committed is applied in several turns if it is much (CL-36).
 
 **A sole voter.** Its write commits, so what the writer applies is not certain before the write has ended. Nobody gets
 an answer before then, and no queue is started. When the disk refuses the write, the writer repeats it until the disk
@@ -27,13 +27,13 @@ from ...store.data_dir.log_tables import LogWrite
 from ...store.data_dir.metadata_store import Change, MetadataStore, MetadataWriteError
 from ..consensus.core import Raft, Ready
 from ..consensus.leader import HEARTBEAT_TICKS, ProposalRefused
-from ..consensus.log import Mark
+from ..consensus.log import Entry, Mark
 from ..consensus.messages import Heartbeat, Snapshot
 from ..consensus_store import compaction, write_of
 from . import digest, wire
 from .in_force import InForce
 from .log_members import LogMembers
-from .replicated_state import ReplicatedState
+from .replicated_state import COMMANDS_A_TURN, ReplicatedState
 from .snapshots import SnapshotReceiver, SnapshotSender, pack_snapshot
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ BARRIER_TICKS = 20
 #: Applied entries that the log keeps for members that lag (CL-24), and how many more there are when it drops them.
 KEPT_ENTRIES = 5_000
 COMPACT_AT = 1_000
-#: A turn applies no further entry after this many commands. A declare takes 60 to 100 µs.
-COMMANDS_A_TURN = 32
 #: Seconds until a write that was refused is repeated.
 RETRY_SECONDS = 1.0
 
@@ -391,7 +389,7 @@ class LogReplication:
             if commands >= COMMANDS_A_TURN:
                 commands = 0
                 await self._process.next_turn()
-            commands += self._state.apply(entry)
+            commands += await self._apply(entry)
             self.in_state = entry.index
             # The routing table shows the entry from now on, so processes may act on it in whatever they send next.
             self._process.set_applied(entry.index)
@@ -410,6 +408,19 @@ class LogReplication:
         if self.raft.log.applied - self.raft.log.start.index >= KEPT_ENTRIES + COMPACT_AT:
             self._compacted = compaction(self.raft, KEPT_ENTRIES)
         self.pump()
+
+    async def _apply(self, entry: Entry) -> int:
+        """Apply an entry, in several turns if it changes much, and return how many commands it has."""
+        slices = self._state.apply(entry)
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                return int(end.value)
+            # Processes may act on what they see already, so other nodes must have the whole entry before they handle
+            # what these processes send.
+            self._process.begin_applying(entry.index)
+            await self._process.next_turn()
 
     async def _take_digest(self, index: int) -> None:
         taken = await digest.digest_of(self._process, self._state.rows())

@@ -122,7 +122,7 @@ class SystemLink:
         side.held.clear()
 
         def carry(sender: ActorAddress, target: ActorAddress, message: Any) -> None:
-            index = base.remotes.applied if self._follows_log else 0
+            index = base.remotes.shown if self._follows_log else 0
             self._carry(side, self._arrive, session, index, pickle.dumps((sender, target, message)))
 
         base.remotes.system_up(peer, carry)

@@ -125,8 +125,10 @@ class RemoteSystems:
         self._by_name: dict[str, RemoteSystem] = {}
         #: The name of the system that is connected, by its node.
         self._of_node: dict[str, str] = {}
-        #: See `Process.set_applied`, and the addresses of the processes that wait for the next call.
-        self.applied = 0
+        #: See `Process.set_applied` and `Process.begin_applying`: messages that carry an index above `applied` wait,
+        #: and messages to other systems carry `shown`. `_behind` has the addresses of the processes that wait for the
+        #: next call.
+        self.applied = self.shown = 0
         self._behind: dict[str, None] = {}
 
     # -- for the processes that keep connections ---
@@ -163,7 +165,7 @@ class RemoteSystems:
 
     def set_applied(self, index: int) -> None:
         """See `Process.set_applied`."""
-        self.applied = index
+        self.applied = self.shown = index
         behind, self._behind = self._behind, {}
         for details in behind:
             cell = self._cells.get(details)

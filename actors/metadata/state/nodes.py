@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ....definitions.changes import RecordPut, RecordRemoved
@@ -15,7 +15,7 @@ from ....routing.rows import QueueRow, QueueState
 from ....routing.vhost_rows import VhostRows
 from .commands import AddNode, ChangeNodes, EnableFeatures, RemoveNode, SetMaintenance
 from .effects import Change
-from .groups import node_removed, nodes_gone, nodes_up
+from .groups import in_slices, node_removed, nodes_gone, nodes_up
 
 
 def add_node(definitions: Definitions, vhosts: Collection[VhostRows], command: AddNode) -> list[RecordPut]:
@@ -74,11 +74,13 @@ def enable_features(definitions: Definitions, command: EnableFeatures) -> list[R
     return [RecordPut(EnabledFeature(name)) for name in wanted]
 
 
-def remove_node(definitions: Definitions, vhosts: Collection[VhostRows], command: RemoveNode) -> list[Change]:
-    """Remove the node with all queues whose messages no other node has."""
+def remove_node(
+    definitions: Definitions, vhosts: Collection[VhostRows], command: RemoveNode
+) -> Iterator[Sequence[Change]]:
+    """Remove the node with all queues whose messages no other node has, in slices."""
     found = definitions.node(command.name)
     if found is None:
-        return []
+        return
     if len(definitions.nodes) == 1:
         raise DefinitionError("unavailable", f"{command.name} is the last node of the cluster, and cannot be removed")
     if not _has_data_node(definitions, command.name):
@@ -88,11 +90,10 @@ def remove_node(definitions: Definitions, vhosts: Collection[VhostRows], command
             " witnesses",
         )
     definitions.remove(found)
-    changes: list[Change] = [RecordRemoved(found)]
-    for rows in vhosts:
-        changes += node_removed(definitions, rows, command.name)
-        changes += _remove_queues(rows, [row for row in _plain(rows) if row.node == command.name])
-    return changes
+    yield [RecordRemoved(found)]
+    for rows in list(vhosts):
+        yield from node_removed(definitions, rows, command.name)
+        yield from _remove_queues(rows, [row for row in _plain(rows) if row.node == command.name])
 
 
 def _plain(rows: VhostRows) -> list[QueueRow]:
@@ -107,8 +108,13 @@ def set_maintenance(definitions: Definitions, command: SetMaintenance) -> list[C
     return _put(definitions, command.name, in_maintenance=command.is_on)
 
 
-def change_nodes(definitions: Definitions, vhosts: Collection[VhostRows], command: ChangeNodes) -> list[Change]:
-    """See `ChangeNodes`. Raises DefinitionError if a node that is up is no member, or another node has its name."""
+def change_nodes(
+    definitions: Definitions, vhosts: Collection[VhostRows], command: ChangeNodes
+) -> Iterator[Sequence[Change]]:
+    """See `ChangeNodes`. What changes, in slices.
+
+    Raises DefinitionError if a node that is up is no member, or another node has its name.
+    """
     for node in command.up:
         known = definitions.node(node.name)
         if known is None or known.node_id != node.node_id:
@@ -124,11 +130,13 @@ def change_nodes(definitions: Definitions, vhosts: Collection[VhostRows], comman
         found = definitions.node(name)
         if found is not None and found.incarnation != node.incarnation:
             gone[name] = None
+    vhosts = list(vhosts)
+    yield [change for name in gone for change in _put(definitions, name, incarnation="")]
+    if gone:
+        for rows in vhosts:
+            yield from _nodes_gone(rows, gone)
+            yield from nodes_gone(definitions, rows, gone, command.stopped)
     changes: list[Change] = []
-    for name in gone:
-        changes += _put(definitions, name, incarnation="")
-    for rows in vhosts:
-        changes += _nodes_gone(rows, gone) + nodes_gone(definitions, rows, gone, command.stopped)
     for name, node in started.items():
         changes += _put(
             definitions,
@@ -139,12 +147,13 @@ def change_nodes(definitions: Definitions, vhosts: Collection[VhostRows], comman
             features=node.features,
             in_maintenance=False,
         )
+    yield changes
     if not any(node.incarnation for node in definitions.nodes.values()):
         for rows in vhosts:
-            changes += rows.remove_transient()
+            yield rows.remove_transient()
     for rows in vhosts:
-        changes += _nodes_up(rows, started) + nodes_up(definitions, rows, started)
-    return changes
+        yield from _nodes_up(rows, started)
+        yield from nodes_up(definitions, rows, started)
 
 
 def _put(definitions: Definitions, name: str, **values: object) -> list[Change]:
@@ -157,31 +166,28 @@ def _put(definitions: Definitions, name: str, **values: object) -> list[Change]:
     return [RecordPut(changed, found)]
 
 
-def _nodes_gone(rows: VhostRows, gone: Collection[str]) -> list[RowChange]:
+def _nodes_gone(rows: VhostRows, gone: Collection[str]) -> Iterator[list[RowChange]]:
     """The transient queues of these nodes go; nobody can use their durable ones until the nodes are back."""
     homeless = [row for row in _plain(rows) if row.node in gone]
-    changes = _remove_queues(rows, [row for row in homeless if not row.durable])
-    return changes + _set_states(rows, [row for row in homeless if row.durable], "down")
+    yield from _remove_queues(rows, [row for row in homeless if not row.durable])
+    yield from _set_states(rows, [row for row in homeless if row.durable], "down")
 
 
-def _nodes_up(rows: VhostRows, up: Collection[str]) -> list[RowChange]:
+def _nodes_up(rows: VhostRows, up: Collection[str]) -> Iterator[list[RowChange]]:
     down = [row for row in _plain(rows) if row.node in up and row.state != "running"]
     return _set_states(rows, down, "running")
 
 
-def _remove_queues(rows: VhostRows, queues: Collection[QueueRow]) -> list[RowChange]:
-    changes: list[RowChange] = []
-    for row in queues:
-        if row.name in rows.queues:
-            changes += rows.remove_queue(row.name)
-    return changes
+def _remove_queues(rows: VhostRows, queues: Collection[QueueRow]) -> Iterator[list[RowChange]]:
+    return in_slices(queues, lambda row: rows.remove_queue(row.name) if row.name in rows.queues else [])
 
 
-def _set_states(rows: VhostRows, queues: Collection[QueueRow], state: QueueState) -> list[RowChange]:
-    changes: list[RowChange] = []
-    for row in queues:
-        if row.state != state:
-            changed = replace(row, state=state)
-            rows.put_queue(changed)
-            changes.append(QueuePut(changed))
-    return changes
+def _set_states(rows: VhostRows, queues: Collection[QueueRow], state: QueueState) -> Iterator[list[RowChange]]:
+    def set_state(row: QueueRow) -> list[RowChange]:
+        if row.state == state:
+            return []
+        changed = replace(row, state=state)
+        rows.put_queue(changed)
+        return [QueuePut(changed)]
+
+    return in_slices(queues, set_state)

@@ -1,15 +1,15 @@
 """`State`: the rows of all virtual hosts, and `apply`, the only function that changes them.
 
 `apply(state, command)` returns what changed and what has to happen because of that, or raises the AmqpError that
-refuses the command; then it has changed nothing. It reads the state and the command and nothing else: no clock, no
-random numbers, no disk, no process. Two states that were equal before a command are equal after it. A handler may check
-a command before it proposes it, on any node and any number of times, but only the check in `apply` counts: it sees the
-state that all earlier commands of the log have made.
+refuses the command; then it has changed nothing. `apply_in_slices` does the same in several steps. Both read the state
+and the command and nothing else: no clock, no random numbers, no disk, no process. Two states that were equal before a
+command are equal after it. A handler may check a command before it proposes it, on any node and any number of times,
+but only the check in `apply` counts: it sees the state that all earlier commands of the log have made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ....amqp.constants import CONNECTION_FORCED
 from ....amqp.errors import AmqpError
@@ -119,6 +119,42 @@ class State:
 
 def apply(state: State, command: Command) -> Applied:
     """Change the state as the command says. Raises a `Refusal` if the state forbids that; then nothing has changed."""
+    return joined(apply_in_slices(state, command))
+
+
+def joined(slices: Iterable[Applied]) -> Applied:
+    """What all slices of a command did."""
+    changes: list[Change] = []
+    effects: list[Effect] = []
+    for applied in slices:
+        changes += applied.changes
+        effects += applied.effects
+    return Applied(changes, effects)
+
+
+def apply_in_slices(state: State, command: Command) -> Iterator[Applied]:
+    """Change the state as the command says, and yield what has changed, in slices of bounded work. The state must not
+    be changed by anything else before the last slice.
+
+    Raises a `Refusal` before the first slice if the state forbids the change; then nothing has changed.
+    """
+    definitions, vhosts = state.definitions, state.vhosts
+    slices: Iterable[Sequence[Change]]
+    if isinstance(command, ChangeNodes):
+        slices = change_nodes(definitions, vhosts.values(), command)
+    elif isinstance(command, RemoveNode):
+        slices = remove_node(definitions, vhosts.values(), command)
+    elif isinstance(command, EvictFromRings):
+        slices = evict_from_rings(definitions, vhosts, command)
+    else:
+        applied = _apply_whole(state, command)
+        yield applied
+        slices = _regrouped(state, applied.changes)
+    for changes in slices:
+        yield Applied(changes, [])
+
+
+def _apply_whole(state: State, command: Command) -> Applied:
     if isinstance(command, DeleteQueue):
         rows = state.vhosts.get(command.vhost)
         return Applied([], []) if rows is None else delete_queue(rows, command)
@@ -142,25 +178,20 @@ def apply(state: State, command: Command) -> Applied:
         rows = state.vhosts.get(command.vhost)
         return Applied([] if rows is None else restart_queue(rows, command), [])
     if isinstance(command, RemoveRecords):
-        removed = remove_records(state.definitions, command)
-        return Applied([*removed, *_regrouped(state, removed)], [])
-    if isinstance(command, RemoveNode):
-        return Applied(remove_node(state.definitions, state.vhosts.values(), command), [])
+        return Applied(remove_records(state.definitions, command), [])
     if isinstance(command, SetMaintenance):
         return Applied(set_maintenance(state.definitions, command), [])
-    if isinstance(command, ChangeNodes):
-        return Applied(change_nodes(state.definitions, state.vhosts.values(), command), [])
     if isinstance(command, EndConnection):
         return _end_connection(state, command)
+    assert not isinstance(command, (ChangeNodes, RemoveNode)), "they are applied in slices"
     if isinstance(command, DeleteVhost):
         return _delete_vhost(state, command)
     return Applied(_change_group(state, command), [])
 
 
 def _change_group(state: State, command: GroupCommand) -> list[RowChange]:
+    assert not isinstance(command, EvictFromRings), "it is applied in slices"
     definitions = state.definitions
-    if isinstance(command, EvictFromRings):
-        return evict_from_rings(definitions, state.vhosts, command)
     rows = state.vhosts.get(command.vhost)
     if rows is None:
         return []
@@ -179,12 +210,12 @@ def _change_group(state: State, command: GroupCommand) -> list[RowChange]:
     return replace_members(definitions, rows, command)
 
 
-def _regrouped(state: State, changes: Sequence[Change]) -> list[RowChange]:
+def _regrouped(state: State, changes: Sequence[Change]) -> Iterator[list[RowChange]]:
     """Apply changed policies to the mirroring of queues, in each virtual host with a policy among these changes."""
     records = [change.record for change in changes if isinstance(change, (RecordPut, RecordRemoved))]
     vhosts = dict.fromkeys(record.vhost for record in records if isinstance(record, Policy))
     found = [state.vhosts[vhost] for vhost in vhosts if vhost in state.vhosts]
-    return [change for rows in found for change in policies_changed(state.definitions, rows)]
+    return (slice_ for rows in found for slice_ in policies_changed(state.definitions, rows))
 
 
 def additions(state: State, command: Command) -> list[Change]:
@@ -233,7 +264,7 @@ def _add(state: State, command: Command) -> Applied:
             effects.append(StartVhost(change.vhost))
         elif isinstance(change, RecordPut):
             state.definitions.put(change.record)
-    return Applied([*changes, *_regrouped(state, changes)], effects)
+    return Applied(changes, effects)
 
 
 def _rows_for_queue(state: State, command: DeclareQueue) -> VhostRows:

@@ -138,6 +138,10 @@ class Peer(Process):
         self.set_applied(index)
         return True
 
+    def on_begin_applying(self, sender, index):
+        self.begin_applying(index)
+        return True
+
     def on_tell(self, sender, node, numbers, name="peer"):
         target = self.named_address(node, name)
         if target is None:

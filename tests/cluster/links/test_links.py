@@ -244,6 +244,20 @@ def test_frames_wait_until_this_node_has_applied_enough(pair):
     assert b.rows()["a@h"]["lanes"][1]["held"] == 0
 
 
+def test_frames_wait_until_this_node_has_applied_what_their_sender_has_begun_to_apply(pair):
+    """A process may act on the first part of a long entry of the log. Frames wait until the receiver has all of it, and
+    a receiver that has begun with it as well does not have it yet (CL-36).
+    """
+    a, b = pair
+    a.ask("begin_applying", 7)
+    a.ask("tell", "b@h", [1, 2])
+    until(lambda: b.rows()["a@h"]["lanes"][1]["held"] > 0, "nothing is held")
+    b.ask("begin_applying", 7)
+    assert b.look("numbers") == []
+    b.ask("apply", 7)
+    until(lambda: b.look("numbers") == [1, 2], "it was not let go")
+
+
 def test_a_full_window_stops_reading(node):
     a, b = node("a"), node("b", link_data_window=1_048_576)
     a.set_peers(b)

@@ -185,17 +185,18 @@ def replay(log: Iterator[Entry]) -> list[str]:
     """Apply the log, and return it with this version's results, in the form of the files."""
     outcomes: list[str] = []
 
-    def report(proposer: object, serial: int, index: int, command: object, outcome: object) -> None:
+    def report(proposer: object, serial: int, index: int, outcome: object) -> None:
         error = outcome.error
         outcomes.append("  ok" if error is None else f"  refused: {error}")
 
-    replicated = ReplicatedState(State(), report)
+    replicated = ReplicatedState(State(), lambda *shown: None, report)
     lines = []
     for entry in log:
         lines.append(f"entry {entry.index} {entry.term} {entry.data.hex()}")
         if entry.kind == COMMAND:
             lines += [f"  # {unpack_command(each)!r}" for each in unpack_batch(entry.data).commands]
-        replicated.apply(entry)
+        for _ in replicated.apply(entry):
+            pass
         lines += outcomes
         outcomes.clear()
         lines.append(f"  digest {digest_of(replicated)}")
