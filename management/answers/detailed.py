@@ -48,6 +48,9 @@ _OF_EXCHANGES = (
     *("channel_messages_unroutable_returned_total", "channel_messages_unroutable_dropped_total"),
 )
 
+#: How the names of metrics of the group `node_persister_metrics` begin.
+PERSISTER = ("io_", "msg_store_", "queue_index_", "schema_db_")
+
 #: By RabbitMQ's names of the groups: the metrics of each, by the kind of object.
 QUEUE_GROUPS = {
     "queue_coarse_metrics": _COARSE,
@@ -82,7 +85,7 @@ NODE_GROUPS = {
         *("disk_space_available_limit_bytes", "erlang_processes_limit", "erlang_scheduler_run_queue"),
         *("erlang_net_ticktime_seconds", "erlang_uptime_seconds"),
     ),
-    "node_persister_metrics": tuple(name for name in _NODE if name.startswith(("io_", "msg_store_", "schema_db_"))),
+    "node_persister_metrics": tuple(name for name in _NODE if name.startswith(PERSISTER)),
     "auth_attempt_metrics": ("auth_attempts_total", "auth_attempts_succeeded_total", "auth_attempts_failed_total"),
 }
 

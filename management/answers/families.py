@@ -228,6 +228,15 @@ NODE_FAMILIES = (
     counter("erlang_gc_runs_total", "Runs of the garbage collector", lambda state: state.node["collections"]),
     counter("io_read_bytes_total", "Bytes read from disks", lambda state: state.node["read_bytes"]),
     counter("io_write_bytes_total", "Bytes written to disks", lambda state: state.node["written_bytes"]),
+    counter("io_read_ops_total", "Reads of files", lambda state: state.files("reads")),
+    counter("io_read_time_seconds_total", "Seconds of reads of files", lambda state: state.files("read_seconds")),
+    counter("io_write_ops_total", "Writes of files", lambda state: state.files("writes")),
+    counter("io_write_time_seconds_total", "Seconds of writes of files", lambda state: state.files("write_seconds")),
+    counter("io_seek_ops_total", "Seeks: reads and writes have their offsets with them", lambda state: 0),
+    counter("io_seek_time_seconds_total", "Seconds of seeks", lambda state: 0),
+    counter("io_reopen_ops_total", "Files opened again: they stay open", lambda state: 0),
+    counter("queue_index_read_ops_total", "Reads of segment files", lambda state: state.files("index_reads")),
+    counter("queue_index_write_ops_total", "Writes of segment files", lambda state: state.files("index_writes")),
     counter("io_sync_ops_total", "Group commits of the journals", lambda state: state.value("journal_commits")),
     counter(
         "io_sync_time_seconds_total", "Seconds of group commits", lambda state: state.value("journal_commit_seconds")
@@ -237,6 +246,7 @@ NODE_FAMILIES = (
     counter("auth_attempts_total", "Logins", lambda state: sum(state.node["logins"]), PROTOCOL),
     counter("auth_attempts_succeeded_total", "Logins that succeeded", lambda state: state.node["logins"][0], PROTOCOL),
     counter("auth_attempts_failed_total", "Logins that failed", lambda state: state.node["logins"][1], PROTOCOL),
+    counter("schema_db_ram_tx_total", "Changes of metadata in memory alone", lambda state: 0),
     counter(
         "schema_db_disk_tx_total",
         "Changes of the metadata: declarations, policies and others",

@@ -143,13 +143,16 @@ def node(call: ApiCall, counted: Counted) -> Row:
         **measured(history, track, NODE_MEASURES, values, wanted, column[NODE_MEASURES[0]]),
         **measured(history, track, CHURN_COUNTERS, row["churn"], wanted, column[CHURN_COUNTERS[0]]),
     }
-    for name in _UNCOUNTED:
+    for name in (*_ZERO, *_WITHOUT_HISTORY):
         found[name] = 0
         found[f"{name}_details"] = {"rate": 0.0}
     for name, source in (("msg_store_read_count", "disk_reads"), ("msg_store_write_count", "disk_writes")):
         found |= measured(history, track, (name,), [counted.queue_sum(source)], wanted, column[source])
     commits = counted.value("journal_commits")
     found |= measured(history, track, ("io_sync_count",), [commits], wanted, column["journal_commits"])
+    for name, operations in (("io_read_avg_time", "read"), ("io_write_avg_time", "write")):
+        count = counted.files(f"{operations}s")
+        found[name] = 1000 * counted.files(f"{operations}_seconds") / count if count else 0
     found["io_sync_avg_time"] = 1000 * counted.value("journal_commit_seconds") / commits if commits else 0
     found["mnesia_disk_tx_count"] = changes_of_metadata(counted)
     return found
@@ -190,9 +193,8 @@ def cluster_links(history: History, counted: Counted, wanted: Range | None) -> l
     return found
 
 
-#: Counters of a RabbitMQ node for which this node has no number.
-_UNCOUNTED = (
-    *("gc_bytes_reclaimed", "io_read_count", "io_read_avg_time", "io_write_count", "io_write_avg_time"),
-    *("io_sync_avg_time", "io_seek_count", "io_seek_avg_time", "io_reopen_count"),
-    *("mnesia_ram_tx_count", "mnesia_disk_tx_count", "queue_index_read_count", "queue_index_write_count"),
-)
+#: Measures of a RabbitMQ node that are 0 here. Reads and writes have their offsets with them, so nothing seeks; files
+#: stay open; all metadata are on the disk; and Python does not count the bytes that its collector frees.
+_ZERO = ("gc_bytes_reclaimed", "io_seek_count", "io_seek_avg_time", "io_reopen_count", "mnesia_ram_tx_count")
+#: Measures of a node that have no history.
+_WITHOUT_HISTORY = ("io_read_avg_time", "io_write_avg_time", "io_sync_avg_time", "mnesia_disk_tx_count")

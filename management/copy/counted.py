@@ -25,6 +25,7 @@ LINK_COLUMNS = ("recv_bytes", "send_bytes")
 NODE_MEASURES = (
     *("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches", "gc_num"),
     *("io_read_bytes", "io_write_bytes"),
+    *("io_read_count", "io_write_count", "queue_index_read_count", "queue_index_write_count"),
     *("journal_commits", "journal_commit_seconds", "journal_commit_messages"),
 )
 NODE_COLUMNS = (
@@ -214,9 +215,17 @@ class Counted:
             "gc_num": node["collections"],
             "io_read_bytes": node["read_bytes"],
             "io_write_bytes": node["written_bytes"],
+            "io_read_count": self.files("reads"),
+            "io_write_count": self.files("writes"),
+            "queue_index_read_count": self.files("index_reads"),
+            "queue_index_write_count": self.files("index_writes"),
             **_commits(node),
         }
         return values[column]
+
+    def files(self, column: str) -> float:
+        """One of `FileOperations.values`; 0 for a node of an earlier version."""
+        return float(self.node.get("files", {}).get(column, 0))
 
     def blocked_seconds(self, kind: str) -> float:
         """Seconds without credit, summed over the connections, channels or queues, and those that have ended."""

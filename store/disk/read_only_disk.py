@@ -17,6 +17,7 @@ class ReadOnlyFile(RealFile):
     def __init__(self, path: str) -> None:
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self._is_index = False
         self._open(path, os.O_RDONLY)
 
     def append(self, buffers: Sequence[bytes]) -> None:

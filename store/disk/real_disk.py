@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from time import perf_counter
 
 from .disk import Disk, File, SyncFailed
+from .operations import file_operations
 from .system.directory_sync import sync_directory
 from .system.file_sync import sync_file
 from .system.positioned_access import BINARY, MAX_WRITEV_BUFFERS, Access
@@ -25,6 +27,7 @@ class RealFile(File):
 
     def __init__(self, path: str, create: bool, has_synced_writes: bool = False) -> None:
         self._has_synced_writes = has_synced_writes
+        self._is_index = path.endswith(".idx")
         self._open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0))
 
     def _open(self, path: str, flags: int) -> None:
@@ -32,12 +35,15 @@ class RealFile(File):
         self._access = Access(self._fd)
 
     def append(self, buffers: Sequence[bytes]) -> None:
+        began = perf_counter()
         self._access.append(buffers)
+        file_operations.count_write(began, self._is_index)
 
     def append_synced(self, buffers: Sequence[bytes]) -> None:
         if not self._has_synced_writes or len(buffers) > MAX_WRITEV_BUFFERS:
             super().append_synced(buffers)
             return
+        began = perf_counter()
         try:
             written = write_synced(self._fd, buffers)
         except OSError as error:
@@ -48,12 +54,16 @@ class RealFile(File):
             self._has_synced_writes = False
             super().append_synced(buffers)
             return
+        file_operations.count_write(began, self._is_index)
         if written < sum(map(len, buffers)):
             self._access.append_rest(buffers, written)
             self._sync_appended()
 
     def read(self, offset: int, size: int) -> bytes:
-        return self._access.read(offset, size)
+        began = perf_counter()
+        data = self._access.read(offset, size)
+        file_operations.count_read(began, self._is_index)
+        return data
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

@@ -25,6 +25,7 @@ const CHARTS = [
   ["Free disk space", [{ id: "disk_free", label: "Free" }], bytes, LENGTH],
   ["Descriptors and processes", [{ id: "fd_used", label: "File descriptors" }, { id: "sockets_used", label: "Sockets" }, { id: "proc_used", label: "Processes" }], count, LENGTH],
   ["Disk traffic", [{ id: "io_read_bytes", label: "Read" }, { id: "io_write_bytes", label: "Written" }], flowing, RATE],
+  ["File operations", [{ id: "io_read_count", label: "Reads" }, { id: "io_write_count", label: "Writes" }, { id: "queue_index_read_count", label: "Reads of queue indexes" }, { id: "queue_index_write_count", label: "Writes of queue indexes" }], rate, RATE],
   ["Message store", [{ id: "msg_store_read_count", label: "Messages read" }, { id: "msg_store_write_count", label: "Messages written" }], rate, RATE],
   ["Journal commits", [{ id: "journal_commits", label: "Commits" }], rate, RATE],
   ["Time of a journal commit", [{ id: "journal_commit_seconds", label: "Mean" }], ms, COMMIT_TIME],
@@ -32,7 +33,7 @@ const CHARTS = [
 ];
 
 /** The charts of a node with a data directory. */
-const ON_DISK = new Set(["Free disk space", "Journal commits", "Time of a journal commit"]);
+const ON_DISK = new Set(["Free disk space", "File operations", "Journal commits", "Time of a journal commit"]);
 
 /** What the alarm of each resource says. */
 const ALARMS = { memory: "The memory in use is above its limit", disk: "The free disk space is below its limit" };
@@ -103,6 +104,8 @@ function countersOf(row) {
   const size = (name) => `${bytes(row[name])} (${flowing(row[`${name}_details`]?.rate)})`;
   return [
     ["Read from disks", size("io_read_bytes")], ["Written to disks", size("io_write_bytes")],
+    ["Reads of files", both("io_read_count")], ["Mean time of a read", ms(row.io_read_avg_time)],
+    ["Writes of files", both("io_write_count")], ["Mean time of a write", ms(row.io_write_avg_time)],
     ["Journal commits", both("journal_commits")], ["Messages in them", both("journal_commit_messages")],
     ["Messages read from the store", both("msg_store_read_count")], ["Messages written to the store", both("msg_store_write_count")],
     ["Connections opened", both("connection_created")], ["Connections closed", both("connection_closed")],

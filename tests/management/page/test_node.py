@@ -49,7 +49,7 @@ def test_a_node_with_a_data_directory_shows_its_journal(driver, tmp_path):
         screen = Screen(driver, ports(broker)["http"])
         screen.open()
         screen.go(f"#/nodes/{quote(broker.settings.node_name)}")
-        wanted = {"Free disk space", "Journal commits", "Time of a journal commit"}
+        wanted = {"Free disk space", "File operations", "Journal commits", "Time of a journal commit"}
         screen.until(lambda: wanted <= {each for each in screen.texts("figcaption") if each})
         broker.declare_queue("kept", durable=True)
         broker.publish(b"x", "kept", delivery_mode=2)

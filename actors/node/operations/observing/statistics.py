@@ -25,6 +25,7 @@ from .....runtime.errors import ProcessDown, ProcessTimeout
 from .....runtime.machine.descriptors import descriptor_limit, open_descriptors
 from .....runtime.machine.usage import DiskBytes, program
 from .....runtime.process import Process
+from .....store.disk.operations import file_operations
 from .....version import __version__
 from ....context.node_context import NodeContext
 from ....contracts.info_items import InfoItems
@@ -298,6 +299,7 @@ async def _node(operator: Operator) -> InfoItems:
         "collections": sum(each["collections"] for each in gc.get_stats()),
         "read_bytes": disk.read,
         "written_bytes": disk.written,
+        "files": file_operations.values(),
         "links": await _links(operator),
         "raft": await _raft(operator),
         "messages": context.counts.values(),
