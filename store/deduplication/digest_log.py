@@ -4,11 +4,13 @@ The digests of a run go to the journal, in the frame that has its messages (`Log
 after any crash a message and its digest are both there, or neither is. Before the journal gives up a file, the queue
 writes the digests that only the journal has to `.ids` files (`ids_file`), by a job that runs in another thread:
 
-    flush = log.take_flush()          None if there is nothing to write
-    flush.run()
-    log.flushed(flush)
+    synced = log.synced
+    while (flush := log.take_flush(synced)) is not None:
+        flush.run()
+        log.flushed(flush)
 
-A flush writes only what the journal has synced, since a digest must never reach the disk before its message.
+A flush writes only what the journal has synced, since a digest must never reach the disk before its message. Each has a
+part of it, because a queue may remember millions of messages, and to gather their digests takes time.
 """
 
 from __future__ import annotations
@@ -19,9 +21,23 @@ from collections.abc import Sequence
 from ...seams import seam
 from ..disk.disk import Disk
 from ..journal.log_writer import LogWriter
-from .digest_records import COPIED, decode_digests, encode_digests, from_last_beginning, remaining, taken_back
+from .digest_records import (
+    COPIED,
+    decode_digests,
+    digests_in,
+    encode_digests,
+    from_last_beginning,
+    remaining,
+    taken_back,
+)
 from .ids_file import append_ids, delete_ids, ids_numbers, ids_path, read_ids
 from .window import Window
+
+#: Records, and about the bytes of them, that one flush writes.
+FLUSH_RECORDS, FLUSH_BYTES = 2048, 1 << 20
+
+#: The position up to which the last flush writes, after the last one of the segments.
+EVERYTHING = 1 << 63
 
 
 class DigestFlush:
@@ -41,8 +57,8 @@ class DigestFlush:
     ) -> None:
         self.bodies = bodies
         self.file_number = file_number
-        #: After `run`: the size of the file.
-        self.size = 0
+        #: After `run`: the size of the file, and how many digests it has got.
+        self.size = self.digests = 0
         self._disk = disk
         self._directory = directory
         self._queue = queue
@@ -55,6 +71,7 @@ class DigestFlush:
         if self._is_first:
             delete_ids(disk, directory)
         self.size = append_ids(disk, directory, self._queue, self.bodies, self.file_number, self._offset)
+        self.digests = sum(map(digests_in, self.bodies))
         for number in ids_numbers(disk, directory):
             if number < self.file_number - 1:
                 disk.delete(ids_path(directory, number))
@@ -146,16 +163,19 @@ class DigestLog:
     def _record(self, body: bytes) -> None:
         self._unflushed.append((self._log.digests(self._queue, body), body))
 
-    def take_flush(self, is_last: bool = False) -> DigestFlush | None:
-        """The job that writes the digests that only the journal has, as far as the journal has synced them; with
-        `is_last` all of them. None if there are none.
+    @property
+    def synced(self) -> int:
+        """The position up to which the journal has synced records."""
+        return self._log.durable
 
-        The last flush comes after the last one of the segments, so that no digest is on the disk before its message.
+    def take_flush(self, until: int) -> DigestFlush | None:
+        """The job that writes the next digests that only the journal has, up to the position `until`. None if there are
+        none.
         """
-        durable = self._log.durable
-        bodies = []
-        while self._unflushed and (is_last or self._unflushed[0][0] <= durable):
-            bodies.append(self._unflushed.popleft()[1])
+        unflushed, bodies, size = self._unflushed, list[bytes](), 0
+        while unflushed and unflushed[0][0] <= until and len(bodies) < FLUSH_RECORDS and size < FLUSH_BYTES:
+            bodies.append(unflushed.popleft()[1])
+            size += len(bodies[-1])
         if not bodies:
             return None
         if self._count >= self._size:
@@ -169,7 +189,7 @@ class DigestLog:
         """Note the result of a flush that was run."""
         self._is_first = False
         self._offset = flush.size
-        self._count += sum(len(decode_digests(body)[1]) for body in flush.bodies)
+        self._count += flush.digests
 
     def delete_files(self) -> None:
         """Remove the directory of the files. Waits for the disk."""

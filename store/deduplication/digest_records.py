@@ -32,6 +32,11 @@ def decode_digests(body: bytes) -> tuple[int, list[bytes]]:
     return int.from_bytes(body[:8], "big"), split_digests(body[8:])
 
 
+def digests_in(body: bytes) -> int:
+    """How many digests the body of a record has."""
+    return (len(body) - 8) // DIGEST_SIZE
+
+
 def from_last_beginning(bodies: Sequence[bytes]) -> Sequence[bytes]:
     """The bodies of records from the last new beginning on; all if there is none.
 

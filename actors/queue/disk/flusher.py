@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ....runtime.process import Process
 from ....runtime.signal import Signal
 from ....seams import seam
-from ....store.deduplication.digest_log import DigestLog
+from ....store.deduplication.digest_log import EVERYTHING, DigestLog
 from ....store.deduplication.ids_file import delete_ids
 from ....store.index.segment_jobs import FlushJob
 from ....store.queue.variable.disk_queue import DiskQueue
@@ -104,8 +104,8 @@ class Flusher:
         if digest_log is not None:
             # The digests are taken only now, when the messages are in the segments or gone: a digest must not be on the
             # disk without its message.
-            digests = digest_log.take_flush()
-            if digests is not None and await self._is_run(digests.run):
+            synced = digest_log.synced
+            while (digests := digest_log.take_flush(synced)) is not None and await self._is_run(digests.run):
                 digest_log.flushed(digests)
         self.done()
         return True
@@ -228,6 +228,7 @@ class Flusher:
                     await self._process.run_blocking(job.run)
                     writer.flushed(job)
         if self.digest_log is not None:
-            digests = self.digest_log.take_flush(is_last=True)
-            if digests is not None:
+            # No digest is on the disk before its message, because the last flush of the segments has ended.
+            while (digests := self.digest_log.take_flush(EVERYTHING)) is not None:
                 await self._process.run_blocking(digests.run)
+                self.digest_log.flushed(digests)

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from warren.store.deduplication.digest_log import DigestLog
+from warren.store.deduplication.digest_log import EVERYTHING, FLUSH_BYTES, FLUSH_RECORDS, DigestLog
 from warren.store.deduplication.digest_records import COPIED, decode_digests, encode_digests, remaining, taken_back
 from warren.store.deduplication.ids_file import ids_numbers, read_ids
 from warren.store.deduplication.window import NO_KEY, Window
@@ -80,10 +80,13 @@ class Node:
         self.writer.durable = self.writer.position
 
     def flush(self, is_last=False):
-        flush = self.log.take_flush(is_last)
-        if flush is not None:
+        """Flush everything; returns how many records each flush has."""
+        until, counts = EVERYTHING if is_last else self.log.synced, []
+        while (flush := self.log.take_flush(until)) is not None:
             flush.run()
             self.log.flushed(flush)
+            counts.append(len(flush.bodies))
+        return counts
 
     def has(self, *numbers):
         return [digest(number) in self.window for number in numbers]
@@ -113,6 +116,20 @@ def test_a_flush_writes_only_what_the_journal_has_synced():
     node.disk.crash(Random(1))
     node.start()
     assert node.has(1, 2) == [True, True]
+
+
+def test_a_flush_takes_a_part_of_very_many_records():
+    """However much a queue has to flush, a turn of it gathers a part: up to so many records, or bytes."""
+    node = Node(size=100_000)
+    for number in range(2 * FLUSH_RECORDS):
+        node.publish(number, number + 1)
+    node.publish(20_000, *range(30_000, 30_000 + FLUSH_BYTES // 16))
+    node.publish(30_000, 20_000)
+    node.sync()
+    assert node.flush() == [FLUSH_RECORDS, FLUSH_RECORDS, 1, 1]
+    node.journal = []
+    node.start()
+    assert all(node.has(30_000, 30_000 + FLUSH_BYTES // 16 - 1, 20_000))
 
 
 def test_what_is_in_a_file_and_in_the_journal_counts_once():
