@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import pika
 import pika.exceptions
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from warren.amqp import methods as m
 from warren.amqp.properties import Properties, encode_properties
@@ -37,6 +38,10 @@ QUIET = 0.02
 AGAIN = 0.1
 #: Seconds that a client waits for an answer before it gives up its connection; a node that is paused never answers.
 PATIENCE = 8.0
+#: What ends a connection, or keeps it from being made. An AssertionError means that no answer came in time; publishers
+#: check separately that the answers which must come do. pika's error for a handshake that takes too long, as with a
+#: node that is paused, is none of its AMQPErrors.
+TROUBLE = (OSError, Refused, AssertionError, pika.exceptions.AMQPError, AMQPConnectorException)
 #: Sizes of bodies: a few bytes, one that is kept in the queue's index, and two that are not, the larger of which comes
 #: in several reads.
 SIZES = (16, 200, 5_000, 60_000)
@@ -72,9 +77,7 @@ class Worker(threading.Thread):
                 node = self.node if self.chooser.random() < 0.8 else self.chooser.choice(self.nodes.names)
                 try:
                     self.work(node)
-                except (OSError, Refused, AssertionError, pika.exceptions.AMQPError) as error:
-                    # An AssertionError means that no answer came in time. Publishers check separately that the answers
-                    # which must come do.
+                except TROUBLE as error:
                     text = f"{self.name} on {node}: {type(error).__name__} {error}"[:200]
                     if text != said:
                         self.ledger.note(text)
