@@ -117,25 +117,37 @@ class ManagementBench:
             base = f"http://127.0.0.1:{self.port}/"
             chrome.get(base)
             script = (
-                "const done = arguments[0]; fetch('api/login', {method: 'POST', "
+                "const done = arguments[0]; fetch('/api/login', {method: 'POST', "
                 "body: new URLSearchParams({username: 'guest', password: 'guest'})}).then(() => done());"
             )
             chrome.execute_async_script(script)
+            chrome.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
             paints, sizes = [], []
             for _ in range(5):
                 chrome.execute_cdp_cmd("Network.clearBrowserCache", {})
                 chrome.get(base)
                 time.sleep(2.0)
-                paints.append(float(chrome.execute_script(FIRST_PAINT)))
+                shown = chrome.execute_script("return window.shown")
+                if shown is None:
+                    raise BrokerFailed("the page does not show the overview within 2 s")
+                paints.append(float(shown))
                 sizes.append(float(chrome.execute_script(TRANSFERRED)))
         finally:
             chrome.quit()
-        yield FigureRow("page", "until the first contentful paint", statistics.median(paints), "ms", 1_000.0)
+        yield FigureRow("page", "until the overview is shown", statistics.median(paints), "ms", 1_000.0)
         yield FigureRow("page", "transferred for the first view", max(sizes) / 1000, "KB", 300.0)
 
 
-#: JavaScript: when the browser has first painted something of the page, in ms; and the bytes that it has transferred.
-FIRST_PAINT = "return performance.getEntriesByName('first-contentful-paint')[0].startTime"
+#: JavaScript: note when the browser paints the figures of the overview, in ms since the navigation began; return the
+#: bytes that it has transferred.
+WATCH = """
+new MutationObserver((changes, observer) => {
+  if (document.querySelector("main .tile .figure")) {
+    observer.disconnect();
+    requestAnimationFrame(() => { window.shown = performance.now(); });
+  }
+}).observe(document, {childList: true, subtree: true});
+"""
 TRANSFERRED = """
 const entries = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
 return entries.reduce((sum, each) => sum + each.transferSize, 0);

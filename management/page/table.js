@@ -18,8 +18,12 @@ import { remember, remembered } from "./session.js";
  * @property {string} [sort] the field by which the server sorts
  * @property {boolean} [number]
  * @property {boolean} [wrap] a long text goes on in the next line
+ * @property {boolean} [wide] left out on narrow screens, where the columns behind it matter more
  * @property {boolean} [hidden] not shown unless chosen
  */
+
+/** @param {Column} column @returns {string} the classes of its cells */
+const classOf = (column) => ["number", "wrap", "wide"].filter((name) => column[name]).join(" ");
 
 /** A table that is updated in place: each row keeps its elements as long as its key is listed. */
 export class Table {
@@ -36,7 +40,7 @@ export class Table {
     this.known = new Map();
     this.element = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
       el("table", {}, el("thead", {}, this.head), this.body), this.none = el("p", { class: "none", hidden: true }, "None."));
-    this.show(columns, (column) => el("th", { class: column.number && "number", scope: "col" }, column.title));
+    this.show(columns, (column) => el("th", { class: classOf(column), scope: "col" }, column.title));
   }
 
   /** Show these columns, with heads that `head` makes. */
@@ -56,7 +60,7 @@ export class Table {
       gone.delete(key);
       let known = this.known.get(key);
       if (!known) {
-        known = { tr: el("tr", {}, this.columns.map((column) => el("td", { class: column.number ? "number" : column.wrap && "wrap" }))), marks: [] };
+        known = { tr: el("tr", {}, this.columns.map((column) => el("td", { class: classOf(column) }))), marks: [] };
         this.known.set(key, known);
       }
       this.columns.forEach((column, number) => this.cell(known, column, number, row));
@@ -186,7 +190,7 @@ export class List {
     const order = isSorted ? (this.set.reverse ? "descending" : "ascending") : null;
     const head = column.sort === undefined ? column.title
       : el("button", { class: "sort", "data-sort": column.sort, onclick: () => this.sort(column) }, column.title);
-    return el("th", { class: column.number && "number", scope: "col", "aria-sort": order }, head);
+    return el("th", { class: classOf(column), scope: "col", "aria-sort": order }, head);
   }
 
   sort(column) {

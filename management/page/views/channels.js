@@ -18,8 +18,8 @@ const mode = (row) => [row.confirm && "C", row.transactional && "T"].filter(Bool
 export const CHANNEL_COLUMNS = [
   { id: "name", title: "Channel", sort: "name", mark: (row) => row.name, cell: (row) => el("a", { href: `#/channels/${enc(row.name)}` }, row.name) },
   { id: "node", title: "Node", sort: "node", hidden: true, cell: (row) => row.node },
-  { id: "vhost", title: "Virtual host", sort: "vhost", cell: (row) => row.vhost },
-  { id: "user", title: "User", sort: "user", cell: (row) => row.user },
+  { id: "vhost", title: "Virtual host", wide: true, sort: "vhost", cell: (row) => row.vhost },
+  { id: "user", title: "User", wide: true, sort: "user", cell: (row) => row.user },
   { id: "mode", title: "Mode", mark: mode, cell: (row) => el("abbr", { title: "C: publisher confirms; T: transactional" }, mode(row)) },
   { id: "state", title: "State", sort: "state", mark: stateOf, cell: (row) => state(stateOf(row)) },
   { id: "unconfirmed", title: "Unconfirmed", number: true, sort: "messages_unconfirmed", cell: (row) => count(row.messages_unconfirmed) },

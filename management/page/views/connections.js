@@ -18,13 +18,13 @@ const flowing = (row, name) => `${bytes(row[`${name}_details`]?.rate)}/s`;
 const client = (row) => [row.client_properties.product, row.client_properties.version].filter(Boolean).join(" ");
 
 const COLUMNS = [
-  { id: "vhost", title: "Virtual host", sort: "vhost", cell: (row) => row.vhost },
+  { id: "vhost", title: "Virtual host", wide: true, sort: "vhost", cell: (row) => row.vhost },
   { id: "name", title: "Name", sort: "name", mark: (row) => row.name, cell: (row) => el("a", { href: `#/connections/${enc(row.name)}` }, row.name) },
   { id: "given", title: "Given name", sort: "user_provided_name", cell: (row) => row.user_provided_name ?? "" },
   { id: "node", title: "Node", sort: "node", hidden: true, cell: (row) => row.node },
-  { id: "user", title: "User", sort: "user", cell: (row) => row.user },
+  { id: "user", title: "User", wide: true, sort: "user", cell: (row) => row.user },
   { id: "state", title: "State", sort: "state", mark: (row) => row.state, cell: (row) => state(row.state) },
-  { id: "tls", title: "TLS", sort: "ssl", cell: (row) => (row.ssl ? "yes" : "no") },
+  { id: "tls", title: "TLS", wide: true, sort: "ssl", cell: (row) => (row.ssl ? "yes" : "no") },
   { id: "protocol", title: "Protocol", hidden: true, cell: (row) => row.protocol },
   { id: "channels", title: "Channels", number: true, sort: "channels", cell: (row) => count(row.channels) },
   { id: "channel_max", title: "Channel max", number: true, hidden: true, sort: "channel_max", cell: (row) => count(row.channel_max) },

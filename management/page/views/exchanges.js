@@ -17,10 +17,10 @@ import { List } from "../table.js";
 const titled = (name) => visible(name) || "(AMQP default)";
 
 const COLUMNS = [
-  { id: "vhost", title: "Virtual host", sort: "vhost", cell: (row) => row.vhost },
+  { id: "vhost", title: "Virtual host", wide: true, sort: "vhost", cell: (row) => row.vhost },
   { id: "name", title: "Name", sort: "name", mark: (row) => row.name, cell: (row) => el("a", { href: `#/exchanges/${enc(row.vhost)}/${encExchange(row.name)}` }, titled(row.name)) },
   { id: "type", title: "Type", sort: "type", cell: (row) => row.type },
-  { id: "features", title: "Features", mark: (row) => JSON.stringify(features(row)), cell: (row) => badges(features(row)) },
+  { id: "features", title: "Features", wide: true, mark: (row) => JSON.stringify(features(row)), cell: (row) => badges(features(row)) },
   { id: "policy", title: "Policy", sort: "policy", cell: (row) => row.policy ?? "" },
   { id: "in", title: "Rate in", number: true, sort: "message_stats.publish_in_details.rate", cell: (row) => rateOf(row, "publish_in") },
   { id: "out", title: "Rate out", number: true, sort: "message_stats.publish_out_details.rate", cell: (row) => rateOf(row, "publish_out") },

@@ -17,13 +17,13 @@ const address = (row) => `#/queues/${enc(row.vhost)}/${enc(row.name)}`;
 
 /** The columns that all lists of queues have. */
 const COLUMNS = [
-  { id: "vhost", title: "Virtual host", sort: "vhost", cell: (row) => row.vhost },
+  { id: "vhost", title: "Virtual host", wide: true, sort: "vhost", cell: (row) => row.vhost },
   { id: "name", title: "Name", sort: "name", mark: (row) => row.name, cell: (row) => el("a", { href: address(row) }, visible(row.name)) },
   { id: "node", title: "Node", sort: "node", mark: (row) => `${row.node} ${row.slave_nodes} ${row.synchronised_slave_nodes}`, cell: node, hidden: true },
-  { id: "type", title: "Type", sort: "type", cell: (row) => row.type },
-  { id: "features", title: "Features", mark: (row) => JSON.stringify(features(row)), cell: (row) => badges(features(row)) },
-  { id: "policy", title: "Policy", sort: "policy", cell: (row) => [row.policy, row.operator_policy].filter(Boolean).join(", ") },
-  { id: "consumers", title: "Consumers", number: true, sort: "consumers", cell: (row) => count(row.consumers) },
+  { id: "type", title: "Type", wide: true, sort: "type", cell: (row) => row.type },
+  { id: "features", title: "Features", wide: true, mark: (row) => JSON.stringify(features(row)), cell: (row) => badges(features(row)) },
+  { id: "policy", title: "Policy", wide: true, sort: "policy", cell: (row) => [row.policy, row.operator_policy].filter(Boolean).join(", ") },
+  { id: "consumers", title: "Consumers", wide: true, number: true, sort: "consumers", cell: (row) => count(row.consumers) },
   { id: "capacity", title: "Capacity", number: true, sort: "consumer_capacity", hidden: true, cell: (row) => (row.consumers ? `${Math.round(row.consumer_capacity * 100)} %` : "") },
   { id: "state", title: "State", sort: "state", mark: stateOf, cell: (row) => state(stateOf(row)) },
   { id: "ready", title: "Ready", number: true, sort: "messages_ready", cell: (row) => count(row.messages_ready) },

@@ -56,6 +56,15 @@ def test_nothing_is_wider_than_360_pixels(screen, narrow, broker):
         assert screen.driver.execute_script(TAB) < 361, f"the tab of {address} is out of view"
 
 
+def test_the_lengths_of_queues_are_in_view_on_a_telephone(screen, narrow, broker):
+    """Columns that matter less are left out there (CM-386)."""
+    broker.declare_queue("narrow")
+    screen.go("#/queues")
+    edge = "return [...document.querySelectorAll('th')].find((each) => each.innerText === 'Ready')"
+    screen.find("main td")
+    assert screen.driver.execute_script(f"{edge}.getBoundingClientRect().right") <= 360
+
+
 #: JavaScript: the elements whose text has a contrast below 4.5:1 with the colour behind it (CM-386).
 CONTRAST = """
 const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
