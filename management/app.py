@@ -28,6 +28,7 @@ from .copy.node_link import NodeLink, NodeUnreachable
 from .copy.node_state import NodeState
 from .endpoints import ENDPOINTS, Endpoint, find
 from .errors import HttpError, bad_request
+from .handlers.events import EventStreams
 from .static import ManagementPage
 
 log = logging.getLogger("warren.management")
@@ -224,4 +225,5 @@ def application(config: Config, state: NodeState, link: NodeLink, follower: Stat
     # No route: a pattern of Starlette's fits no path with a line break, which names may have.
     app.router.default = Api(config, state, link, follower)
     app.state.find = find
+    app.state.streams = EventStreams()
     return app

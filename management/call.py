@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ from .errors import HttpError, bad_request, key_missing, not_authorised, not_fou
 
 #: Prefixes of the query parameters that ask for samples, for example `lengths_age` and `lengths_incr` (CM-249).
 RANGES = ("lengths", "msg_rates", "data_rates", "node_stats")
+
+#: A whole number of seconds, with as many digits as Python turns into a float.
+SECONDS = re.compile("[0-9]{1,15}")
 
 Range = tuple[float, float]
 
@@ -72,9 +76,8 @@ class ApiCall:
             age, step = self.query(f"{name}_age"), self.query(f"{name}_incr")
             if age is None or step is None:
                 continue
-            if not age.isascii() or not age.isdigit() or not step.isascii() or not step.isdigit() or not int(step):
-                raise HttpError(400, "invalid_range_parameters", f"Invalid range parameters: age {age}, incr {step}")
-            if int(age) / int(step) > SAMPLES_MAX:
+            is_good = all(SECONDS.fullmatch(each) for each in (age, step))
+            if not is_good or not int(step) or int(age) / int(step) > SAMPLES_MAX:
                 raise HttpError(400, "invalid_range_parameters", f"Invalid range parameters: age {age}, incr {step}")
             found[name] = (float(age), float(step))
         return found

@@ -11,9 +11,10 @@ page shows, and a page needs one connection. For a path that is refused the even
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -28,44 +29,61 @@ from ..errors import HttpError, bad_request
 PATHS_MAX, STREAMS_MAX = 16, 1_000
 
 
-class _Streams:
-    """Counts the streams that are open."""
+class EventStreams:
+    """The streams that are open, and what they have in common."""
 
     def __init__(self) -> None:
         self.count = 0
+        self._tick = -1
+        self._shown: dict[Hashable, asyncio.Task[str]] = {}
 
-
-_STREAMS = _Streams()
+    async def shown(self, call: ApiCall, path: str) -> str:
+        """What a GET of the path answers. Streams of one user share the answer of each statistics interval: a hundred
+        open pages cost hardly more than one.
+        """
+        if self._tick != call.state.history.tick:
+            self._tick = call.state.history.tick
+            self._shown = {}
+        key = call.user.name, call.user.tags, call.request.headers.get("x-vhost"), path
+        task = self._shown.get(key)
+        if task is None:
+            task = self._shown[key] = asyncio.create_task(_shown(call, path))
+        # The stream that began may end meanwhile, and others still wait.
+        return await asyncio.shield(task)
 
 
 async def events(call: ApiCall) -> Any:
     paths = call.request.query_params.getlist("get")
     if not paths or len(paths) > PATHS_MAX:
         raise bad_request(f"a stream needs 1 to {PATHS_MAX} parameters 'get', each with a path below /api/")
-    if _STREAMS.count >= STREAMS_MAX:
+    streams: EventStreams = call.request.app.state.streams
+    if streams.count >= STREAMS_MAX:
         raise HttpError(503, "service_unavailable", f"{STREAMS_MAX} streams of events are open; close some of them")
-    return StreamingResponse(_stream(call, paths), media_type="text/event-stream")
+    return StreamingResponse(_stream(streams, call, paths), media_type="text/event-stream")
 
 
-async def _stream(call: ApiCall, paths: list[str]) -> AsyncIterator[str]:
+async def _stream(streams: EventStreams, call: ApiCall, paths: list[str]) -> AsyncIterator[str]:
     known: dict[int, str] = {}
-    _STREAMS.count += 1
+    streams.count += 1
+    # A page opens a stream to see what it has just changed, so the first events are no answers of before.
+    show = _shown
     try:
         while True:
             for number, path in enumerate(paths):
-                text = await _shown(call, path)
+                text = await show(call, path)
                 if known.get(number) != text:
                     known[number] = text
                     yield f"event: {number}\ndata: {text}\n\n"
             # A comment for the client to ignore: the attempt to send it shows whether the client is gone.
             yield f": {call.state.history.tick}\n\n"
             await call.next_tick()
+            show = streams.shown
             user = call.state.users.get(call.user.name)
             if user is None or call.user.ends < time.time():
                 return
             call.user = replace(call.user, tags=frozenset(user["tags"]))
     finally:
-        _STREAMS.count -= 1
+        streams.count -= 1
 
 
 async def _shown(call: ApiCall, path: str) -> str:

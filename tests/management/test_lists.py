@@ -375,3 +375,10 @@ def test_a_long_list_is_built_while_it_is_sent_without_what_is_gone_meanwhile():
         return found
 
     assert asyncio.run(read()) == [number for number in range(3 * SLICE) if number not in (SLICE + 1, 2 * SLICE)]
+
+
+@pytest.mark.parametrize(("age", "step"), [("501", "1"), ("60", "0"), ("-1", "1"), ("\u0663", "1"), ("9" * 400, "1")])
+def test_a_range_that_cannot_be_shown_is_refused(api, age, step):
+    """Numbers of hundreds of digits as well, which were a 500 (CM-249)."""
+    status, answer = api("GET", f"/api/overview?lengths_age={quote(age)}&lengths_incr={step}")
+    assert (status, answer["reason"]) == (400, f"Invalid range parameters: age {age}, incr {step}")

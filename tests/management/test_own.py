@@ -1,13 +1,16 @@
 """Endpoints of the API that RabbitMQ does not have: streams of events, routes of messages, and flow."""
 
+import asyncio
 import http.client
 import json
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pika
 import pytest
 
 from warren import Broker
+from warren.management.handlers.events import EventStreams
 
 from .conftest import PATIENCE, Api, ports, until
 
@@ -71,6 +74,41 @@ def test_a_stream_gives_nobody_more_than_a_get(stream, user):
     assert events.next(1) == {"error": "not_authorised", "reason": "Not administrator user"}
     assert events.next(2)["error"] == "Object Not Found"
     assert events.next(3)["error"] == "bad_request"
+
+
+def test_streams_of_one_user_share_the_answers_of_an_interval(monkeypatch):
+    """With a thousand open streams every other request waited 7 s for its answer. Streams of different users share
+    nothing (CM-268, CM-387).
+    """
+    asked = []
+
+    async def shown(call, path):
+        asked.append((call.user.name, path))
+        await asyncio.sleep(0)
+        return f"{call.user.name} {path} {call.state.history.tick}"
+
+    monkeypatch.setattr("warren.management.handlers.events._shown", shown)
+    streams = EventStreams()
+    history = SimpleNamespace(tick=1)
+
+    def call(name, **headers):
+        user = SimpleNamespace(name=name, tags=frozenset())
+        state = SimpleNamespace(history=history)
+        return SimpleNamespace(user=user, state=state, request=SimpleNamespace(headers=headers))
+
+    async def read(*calls):
+        return await asyncio.gather(*[streams.shown(each, "queues") for each in calls])
+
+    async def run():
+        assert await read(call("a"), call("a"), call("b")) == ["a queues 1", "a queues 1", "b queues 1"]
+        assert asked == [("a", "queues"), ("b", "queues")]
+        await read(call("a", **{"x-vhost": "v"}))
+        assert asked[2:] == [("a", "queues")]
+        history.tick += 1
+        assert await read(call("a"), call("a")) == ["a queues 2", "a queues 2"]
+        assert asked[3:] == [("a", "queues")]
+
+    asyncio.run(run())
 
 
 def test_a_stream_ends_with_its_user(stream, api, user):
