@@ -55,14 +55,13 @@ class Descriptors:
             elif cell.handlers is not None:
                 began = now
                 serve(cell, fd, mask, wanted)
-                if ready:
-                    lanes.admit(cell)
                 now = monotonic()
-                if now > late:
-                    if now - began > watchdog.floor:
-                        watchdog.note(cell, ("a descriptor",), now - began)
-                    if now > ends:
-                        break
+                if now > late and now - began > watchdog.floor:
+                    watchdog.note(cell, ("a descriptor",), now - began)
+                if ready:
+                    now = lanes.go_on(cell, base.turn, began, now)
+                if now > ends:
+                    break
             elif fd == self._wake_fd:
                 base.threads.waker.drain()
             else:

@@ -100,13 +100,10 @@ class Lanes:
     """
 
     __slots__ = (
-        "_burst",
-        "_followed",
         "_groups",
         "_left",
         "_ready",
         "_stage",
-        "_visited",
         "_watchdog",
         "active",
         "crowd",
@@ -130,11 +127,6 @@ class Lanes:
         self._stage, self._left = _LIGHT, 0
         #: Until when clients go on at once, because a turn was long.
         self.follow_until = 0.0
-        #: The client that goes on at once (`_followed`), and since when it does (`_visited`).
-        self._visited = 0.0
-        self._followed: Lane | Cell | None = None
-        #: How many turns in a row a light client may still have.
-        self._burst = 0
         #: By name: the groups of processes that share their turns. Processes without a parent have the empty name.
         self._groups = {"": _Group()}
         #: Descriptors that are ready and whose processes share their turns, as they come from the poller, in order.
@@ -167,8 +159,6 @@ class Lanes:
             if self._left:
                 return now
         self._stage = _LIGHT
-        if self._followed is not None and not self:
-            self._followed = None
         return now
 
     def _light_turns(
@@ -190,7 +180,7 @@ class Lanes:
                     follow_until = self.follow_until
                     owner.light -= 1
                     if ready:
-                        self._go_on(owner, began, now)
+                        now = self.go_on(owner, turn, began, now)
                     if now > ends:
                         self._left = left
                         return now
@@ -213,23 +203,39 @@ class Lanes:
         self._left = 0
         return now
 
-    def _go_on(self, owner: Cell, began: float, now: float) -> None:
-        """Have the cells wait that a turn of a light client has woken: for a while after a long turn, before all
-        others.
+    def go_on(self, owner: Cell | _Group, turn: Callable[[Cell], Any], began: float, now: float) -> float:
+        """Have the cells wait that a client's turn, which began at `began`, has woken. For a while after a long turn,
+        they have their turns at once instead, and so have those that they wake: `BURST` turns, until `FOLLOWED_SECONDS`
+        after `began`. Return the time.
         """
-        if now >= self.follow_until:
+        ready, monotonic = self._ready, time.monotonic
+        if now < self.follow_until and len(ready) <= BURST:
+            ends, turns = began + FOLLOWED_SECONDS, 0
+            cell: Cell | None = None
+            try:
+                for _ in range(BURST):
+                    if now > ends or not ready:
+                        break
+                    cell = ready.popleft()
+                    began = now
+                    message = turn(cell)
+                    now = monotonic()
+                    if now - began > self._watchdog.floor or now - began > LONG_TURN_SECONDS:
+                        self.note(cell, message, began, now)
+                    turns += 1
+            except BaseException:
+                # As in `_light_turns`, the actor whose turn was cut short must stay able to handle its exit request.
+                if cell is not None and cell.actor is not None and not cell.is_idle and cell not in ready:
+                    ready.append(cell)
+                self.admit(owner)
+                raise
+            if ready and owner.lane is not None:
+                # A client that goes on and on makes up for it. One whose work was done in that time owes nothing: its
+                # next message would wait for as many long turns of others.
+                owner.lane.owed += turns
+        if ready:
             self.admit(owner)
-            return
-        if owner is not self._followed:
-            self._followed, self._visited, self._burst = owner, began, BURST
-        before = len(self.light), len(self.shared)
-        self.admit(owner)
-        self._burst -= 1
-        if self._burst and now - self._visited <= FOLLOWED_SECONDS:
-            self.light.rotate(len(self.light) - before[0])
-            self.shared.rotate(len(self.shared) - before[1])
-        else:
-            self._followed = None
+        return now
 
     def _lane_turns(self, turn: Callable[[Cell], Any], now: float, ends: float) -> float:
         active, ready, monotonic = self.active, self._ready, time.monotonic
@@ -237,13 +243,12 @@ class Lanes:
         cell: Cell | None = None
         for left in range((self._left or len(active)) - 1, -1, -1):
             lane = active.popleft()
-            if lane is not self._followed:
-                self._followed, self._visited = None, now
-                if lane.owed:
-                    lane.owed -= 1
-                    if active or self.light or self.shared:
-                        active.append(lane)
-                        continue
+            if lane.owed:
+                lane.owed -= 1
+                if active or self.light or self.shared:
+                    active.append(lane)
+                    continue
+            visited = now
             if lane.waiting is not None:
                 self.refill(lane)
             try:
@@ -257,9 +262,7 @@ class Lanes:
                             self.drop_until(lane, cell)
                             break
                 else:
-                    if lane is self._followed:
-                        lane.owed += len(lane)
-                    elif len(lane) > 1:
+                    if len(lane) > 1:
                         lane.owed = len(lane) - 1
                     lane.clear()
             except BaseException:
@@ -271,16 +274,10 @@ class Lanes:
                 self.give_back(lane)
                 self._left = 0
                 raise
-            has_woken = bool(ready)
-            if has_woken:
-                self.admit(lane.owner)
+            if ready:
+                now = self.go_on(lane.owner, turn, visited, now)
             if lane or lane.waiting is not None:
-                is_over = now > self.follow_until or now - self._visited > FOLLOWED_SECONDS or lane.owed > BURST
-                if is_over or not has_woken:
-                    active.append(lane)
-                else:
-                    active.appendleft(lane)
-                    self._followed = lane
+                active.append(lane)
             else:
                 # The owner of an empty lane keeps none: it takes 0.8 KiB, and most connections are idle.
                 lane.owner.lane = None
