@@ -227,7 +227,7 @@ class Settings:
     control_backlog_limit: int = setting(1_000, "methods without content that may wait in one channel", low=1)
     # A message that is settled by itself takes up to 10 µs, if that splits a run of messages.
     turn_messages: int = setting(
-        500, "messages that a channel or a queue settles one by one before other clients have their turn", low=1
+        250, "messages that a channel or a queue settles one by one before other clients have their turn", low=1
     )
     flow_hold_channel: int = setting(1_000, "ms that the state `flow` of a channel stays visible", low=0)
     flow_hold_queue: int = setting(1_000, "ms that the state `flow` of a queue stays visible", low=0)

@@ -61,8 +61,8 @@ ROUND_SECONDS = 2e-3
 #: Seconds of processor time from which on a turn is long. For `LONG_TURN_MEMORY` seconds after a long turn, a client
 #: goes on at once with what its own turns have woken, for `FOLLOWED_SECONDS`. With a lower bound batches would be
 #: smaller: turns of 1 ms are common with full batches, and a client that goes on reaches a queue before others have
-#: sent to it.
-LONG_TURN_SECONDS = 2.5e-3
+#: sent to it. With a higher one a message would wait for a turn of nearly that length at each of its five hops.
+LONG_TURN_SECONDS = 1.5e-3
 LONG_TURN_MEMORY = 0.02
 
 #: See `LONG_TURN_SECONDS`. What a client publishes takes five turns to its consumer, each of which would otherwise wait
