@@ -100,7 +100,7 @@ QUEUE_FAMILIES = (
     ),
     gauge("queue_process_memory_bytes", "Estimate of the memory that the queue takes", STORED["memory"]),
     gauge("queue_consumers", "Consumers of the queue", item("consumers")),
-    gauge("queue_consumer_utilisation", "Share of time that consumers can take messages", item("consumer_utilisation")),
+    gauge("queue_consumer_utilisation", "Share of time that consumers can take messages", item("consumer_capacity")),
     gauge("queue_consumer_capacity", "Share of time that consumers can take messages", item("consumer_capacity")),
     counter("queue_process_reductions_total", "Messages that the queue has handled", lambda row: sum(row["counts"])),
     counter("queue_disk_reads_total", "Messages that the queue has read from the disk", item("disk_reads")),

@@ -14,7 +14,7 @@ import asyncio
 import gzip
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from urllib.parse import parse_qs
 
@@ -135,8 +135,9 @@ class Metrics:
             yield from lines(name, family, dead_letters(state, reason))
         queues = state.queue_stats.values()
         objects = labelled(queues, queue_labels) if per_object else None
+        alike = [] if per_object else _alike(queues)
         for family in QUEUE_FAMILIES:
-            yield from series(family, objects, partial(self._queue_sum, family))
+            yield from series(family, objects, partial(self._queue_sum, family, alike))
         if per_object:
             found = [
                 (queue_labels(row), HEAD_TIMESTAMP.value(row)) for row in queues if row.get("head_message_timestamp")
@@ -150,7 +151,7 @@ class Metrics:
         yield from lines(scrape.name, scrape, [((), self._scrape_seconds)])
         yield from self._own(per_object)
 
-    def _queue_sum(self, family: Family) -> float:
+    def _queue_sum(self, family: Family, alike: list[tuple[Row, int]]) -> float:
         state = self._state.own
         sums: dict[str, str] = {
             "queue_messages_published_total": "publish",
@@ -159,6 +160,9 @@ class Metrics:
             "queue_messages": "messages",
             "queue_messages_ready": "messages_ready",
             "queue_messages_unacked": "messages_unacknowledged",
+            "queue_messages_bytes": "message_bytes",
+            "queue_messages_ready_bytes": "message_bytes_ready",
+            "queue_messages_unacked_bytes": "message_bytes_unacknowledged",
         }
         if family.name in sums:
             return state.queue_sum(sums[family.name])
@@ -170,7 +174,7 @@ class Metrics:
         if family.name in ("queue_consumer_utilisation", "queue_consumer_capacity"):
             shares = [family.value(row) for row in rows if row.get("consumers")]
             return sum(shares) / len(shares) if shares else 0
-        return sum(family.value(row) for row in rows)
+        return sum(family.value(row) * count for row, count in alike)
 
     def _channels(self, per_object: bool) -> Iterator[str]:
         rows = self._state.own.channels.values()
@@ -289,6 +293,18 @@ def _index_lags(state: Counted) -> list[tuple[Labels, float]]:
         if "index_lag" in row:
             found[vhost] = found.get(vhost, 0) + row["index_lag"]
     return [((("vhost", vhost),), lag) for vhost, lag in found.items()]
+
+
+def _alike(rows: Iterable[Row]) -> list[tuple[Row, int]]:
+    """One row of all that have the same `layers`, and how many these are. What a queue has in memory and on the disk
+    follows from its layers, and quiet queues share them (`SharedValues`). A row without layers stands for itself.
+    """
+    found: dict[int, tuple[Row, int]] = {}
+    for row in rows:
+        key = id(row.get("layers") or row)
+        known = found.get(key)
+        found[key] = (row, 1) if known is None else (known[0], known[1] + 1)
+    return list(found.values())
 
 
 async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:

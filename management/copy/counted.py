@@ -16,6 +16,7 @@ Name = tuple[str, str]
 
 #: The columns of a queue's history: its lengths, its counters of messages, and the reads and writes of the disk.
 QUEUE_LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
+QUEUE_BYTES = ("message_bytes", "message_bytes_ready", "message_bytes_unacknowledged")
 QUEUE_COLUMNS = (*QUEUE_LENGTHS, *MESSAGE_COUNTERS, "disk_reads", "disk_writes")
 CHANNEL_COLUMNS = MESSAGE_COUNTERS
 CONNECTION_COLUMNS = ("recv_oct", "send_oct", "recv_cnt", "send_cnt")
@@ -59,8 +60,8 @@ class Counted:
         self.exchange_counts: dict[Name, tuple[int, int]] = {}
         #: When a queue, channel or connection last did something: seconds since the epoch.
         self.active_at: dict[Any, float] = {}
-        #: Sums over the queues of all lengths, maintained as rows arrive.
-        self.totals = dict.fromkeys(QUEUE_COLUMNS, 0)
+        #: Sums over the queues of all lengths, bytes and counters, maintained as rows arrive.
+        self.totals = dict.fromkeys((*QUEUE_COLUMNS, *QUEUE_BYTES), 0)
         self.consumer_count = 0
         #: The counts of queues and connections that have ended, so that sums never fall (CM-376).
         self._gone = dict.fromkeys((*MESSAGE_COUNTERS, "disk_reads", "disk_writes", *CONNECTION_COLUMNS), 0)
@@ -110,7 +111,7 @@ class Counted:
 
     def _add(self, stats: Row, sign: int) -> None:
         totals = self.totals
-        for column in QUEUE_LENGTHS:
+        for column in (*QUEUE_LENGTHS, *QUEUE_BYTES):
             totals[column] += sign * (stats.get(column) or 0)
         for column, count in zip(MESSAGE_COUNTERS, stats["counts"]):
             totals[column] += sign * count

@@ -405,3 +405,29 @@ def test_the_message_index_has_metrics(tmp_path):
         until(scrape, lambda found: found.get(lag) == 0 and found["rabbitmq_queue_messages", ()] == 1)
         assert until(lambda: broker.query(queue="indexed", key="m-1"))
         assert until(scrape, lambda found: found["warren_index_queries_total", ()] > 0)
+
+
+def test_the_metrics_of_all_queues_are_the_sums_of_those_of_each(scrape, broker):
+    """Also where queues that have the same in memory and on the disk are counted together (CM-335, CM-348 to CM-353).
+    The shares of consumers are the mean of the queues with consumers.
+    """
+    for number, count in enumerate((0, 0, 1, 1, 3)):
+        broker.declare_queue(f"summed {number}")
+        for _ in range(count):
+            broker.publish(b"12345", f"summed {number}")
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        connection.channel().basic_consume("summed 0", lambda *delivery: None)
+        key = "rabbitmq_queue_consumer_utilisation", (("vhost", "/"), ("queue", "summed 0"))
+        until(lambda: scrape("/metrics/per-object").get(key) == 1.0)
+        each, totals = scrape("/metrics/per-object"), scrape()
+    families = {name for name, labels in each if dict(labels).get("queue") and not name.startswith("warren_")}
+    families -= {"rabbitmq_queue_head_message_timestamp"}
+    assert len(families) > 15
+    for family in families:
+        values = [value for (name, _), value in each.items() if name == family]
+        if family.endswith(("_utilisation", "_capacity")):
+            assert totals[family, ()] == 1.0
+        elif not family.endswith("_total"):  # those of deleted queues count in the sums of counters
+            assert totals[family, ()] == sum(values), family
+    for number in range(5):
+        broker.delete_queue(f"summed {number}")
