@@ -38,13 +38,6 @@ from warren.tests.behaviour.wire import Client
 from .anatomy import TIMEOUT, Anatomy
 from .churns import CHURNS, Site, frames, message, open_channel, read_until, tls_connections
 
-#: The functions of warren that keep their latest results.
-CACHES: list[Any] = [
-    thing
-    for thing in gc.get_objects()
-    if isinstance(thing, functools._lru_cache_wrapper) and str(thing.__module__).startswith("warren.")
-]
-
 #: Classes of which a bounded number is kept: the longest turns of the loop, its spare lanes, the threads for blocking
 #: calls, and an owner of a lane for each name of a group, from the first time on that processes of the group wait.
 BOUNDED = (
@@ -73,12 +66,23 @@ COUNT = 23
 FEW = 5
 
 
+@functools.cache
+def caches() -> list[Any]:
+    """The functions of warren that keep their latest results."""
+    gc.unfreeze()  # the collector does not list frozen objects
+    return [
+        thing
+        for thing in gc.get_objects()
+        if isinstance(thing, functools._lru_cache_wrapper) and str(thing.__module__).startswith("warren.")
+    ]
+
+
 def ours() -> Counter[str]:
     """How many objects of warren's classes there are, and how many coroutines of its functions.
 
     The caches of functions, which are bounded, are emptied before.
     """
-    for cached in CACHES:
+    for cached in caches():
         cached.cache_clear()
     found: Counter[str] = Counter()
     for thing in gc.get_objects():
@@ -163,6 +167,7 @@ def uncollected(broker):
         finally:
             gc.enable()
 
+    caches()
     # Objects that exist now need not be looked at, in this test or in a later one.
     gc.collect()
     gc.freeze()
