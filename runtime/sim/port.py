@@ -38,6 +38,11 @@ class SimAnswer(Generic[Answer]):
         if not self.is_here:
             self.is_here, self._ok, self._value = True, ok, value
 
+    @property
+    def error(self) -> BaseException | None:
+        """The error that the ask was answered with, if it was."""
+        return None if self._ok else self._value
+
     def value(self) -> Answer:
         """The answer. Raises the error that the ask was answered with, or ProcessTimeout if there is no answer yet."""
         if not self.is_here:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -81,12 +80,10 @@ class ClusterNode(SimNode):
         """Whether the node asks to be stopped and started again, because its cluster has declared it down."""
         if self._is_refused:
             return True
-        if self.base is None or self._anew is None or not self._anew.is_here:
-            return False
-        try:
-            return self._anew.value()
-        except Exception:  # the node has ended before it answered
-            return False
+        anew = self._anew
+        if self.base is None or anew is None or not anew.is_here or anew.error is not None:
+            return False  # an error: the node has ended before it answered
+        return anew.value()
 
     @property
     def is_up(self) -> bool:
@@ -95,14 +92,8 @@ class ClusterNode(SimNode):
     @property
     def _is_refused(self) -> bool:
         """Whether the start has failed because the cluster has declared this run down. The node is booted again."""
-        if self.base is None or self.starting is None or not self.starting.is_here:
-            return False
-        with suppress(Exception):  # `is_up` raises any other error
-            try:
-                self.starting.value()
-            except CountsAsDown:
-                return True
-        return False
+        # `is_up` raises any other error.
+        return self.starting is not None and isinstance(self.starting.error, CountsAsDown) and self.base is not None
 
     def wipe(self) -> None:
         """Give the machine empty disks. The node must not run."""

@@ -5,7 +5,6 @@ their test beside the others of that part.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +17,7 @@ from warren.cluster.consensus.leader import Leader
 from warren.cluster.metadata.process import ClusterMetadata
 from warren.cluster.metadata.replication import TICK
 from warren.runtime.sim.choosing import SeedChooser
+from warren.runtime.sim.port import SimAnswer
 from warren.simulation.cluster.clients import ClusterClient
 from warren.simulation.cluster.faults import VHOST
 from warren.simulation.cluster.plan import draw_cluster_plan, parse_cluster_plan
@@ -371,10 +371,9 @@ def test_a_node_that_is_declared_down_while_it_starts_is_started_again(cluster, 
     """
     node, answer = cluster.nodes["c"], cluster.nodes["c"].starting
 
-    def refused():
-        raise CountsAsDown(541, "warren@c counts as down in its cluster")
-
-    monkeypatch.setattr(node, "starting", SimpleNamespace(is_here=True, value=refused))
+    refused = SimAnswer()
+    refused.settle(False, CountsAsDown(541, "warren@c counts as down in its cluster"))
+    monkeypatch.setattr(node, "starting", refused)
     assert node.begins_anew and not node.is_up
     monkeypatch.setattr(node, "starting", answer)
     assert node.is_up and not node.begins_anew
