@@ -84,7 +84,8 @@ def test_the_wheel_contains_the_package_and_nothing_else(wheel):
     # Spark looks for a top-level module of this name.
     moved = expected - {"warren/spark/pyspark_warren/__init__.py"} | {"pyspark_warren/__init__.py"}
     served = [ROOT / "management" / folder for folder in ("page", "download")]
-    page = {f"warren/{path.relative_to(ROOT)}" for each in served for path in each.rglob("*.*")}
+    found = [path for each in served for path in each.rglob("*.*") if "__pycache__" not in path.parts]
+    page = {f"warren/{path.relative_to(ROOT)}" for path in found}
     assert {"warren/management/page/views/overview.js", "warren/management/download/warrenadmin.py"} <= page
     assert set(names) == moved | page | {"warren/py.typed"}
 
