@@ -12,16 +12,16 @@ from .one_node import bug
 
 
 @bug("which dead messages become dead letters")
-def dead_letter_lost(publish: Any, self: Any, reason: str, messages: Any, may_wait: bool) -> Any:
+def dead_letter_lost(publish: Any, self: Any, reason: str, messages: Any) -> Any:
     """A queue drops the last of several messages that die together."""
-    is_recorded, _, wide = publish(self, reason, messages[:-1] if len(messages) > 1 else messages, may_wait)
+    is_recorded, _, wide = publish(self, reason, messages[:-1] if len(messages) > 1 else messages)
     return is_recorded, len(messages), wide
 
 
 @bug("which dead messages become dead letters")
-def dead_letters_reversed(publish: Any, self: Any, reason: str, messages: Any, may_wait: bool) -> Any:
+def dead_letters_reversed(publish: Any, self: Any, reason: str, messages: Any) -> Any:
     """Messages that die together become dead letters in reverse order."""
-    return publish(self, reason, messages[::-1], may_wait)
+    return publish(self, reason, messages[::-1])
 
 
 @bug("whether a new consumer becomes the single active one")
