@@ -129,20 +129,7 @@ class ApiCall:
 
     async def fields(self, error: str = "not_json") -> dict[str, Any]:
         """The JSON object in the body; an empty body and `null` count as an empty object (CM-238). Raises HttpError."""
-        text = await self.body()
-        if not text.strip():
-            return {}
-        try:
-            value = json.loads(text.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
-            if b"\\u" in text:
-                json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
-        except (ValueError, RecursionError):
-            raise bad_request(error) from None
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise bad_request(error)
-        return value
+        return json_object(await self.body(), error)
 
     # -- the node ---
 
@@ -216,6 +203,23 @@ class ApiCall:
         if found is None:
             raise not_found()
         return found
+
+
+def json_object(text: bytes, error: str) -> dict[str, Any]:
+    """The JSON object in a text; nothing and `null` count as an empty object (CM-238). Raises HttpError."""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
+        if b"\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+    except (ValueError, RecursionError):
+        raise bad_request(error) from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise bad_request(error)
+    return value
 
 
 def _no_constant(name: str) -> Any:

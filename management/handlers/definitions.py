@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from ..call import Answer, ApiCall
-from ..errors import HttpError, bad_request
+from ..call import Answer, ApiCall, json_object
+from ..errors import HttpError
 from .set_by_operators import CHANGED, existing_vhost
 
 Row = dict[str, Any]
@@ -42,26 +41,18 @@ async def definitions(call: ApiCall) -> Any:
 async def import_definitions(call: ApiCall) -> Any:
     vhost = await existing_vhost(call) if "vhost" in call.names else None
     if call.request.headers.get("content-type", "").startswith("multipart/form-data"):
-        document = _document(_uploaded(await call.body(), call.request.headers["content-type"]))
+        text = _uploaded(await call.body(), call.request.headers["content-type"])
+        document = json_object(text, "failed_to_parse_json")
     else:
         document = await call.fields("failed_to_parse_json")
-    names = {row.get("name") for row in document.get("vhosts") or [] if isinstance(row, dict)}
+    rows = document.get("vhosts")
+    names = [row.get("name") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     new = [name for name in names if isinstance(name, str) and name not in call.state.vhosts]
     await call.change("import_definitions", document=document, vhost=vhost)
     for name in new:
         if (call.user.name, name) not in call.state.permissions:
             await call.change("add_vhost", name=name, granted_to=call.user.name)
     return CHANGED
-
-
-def _document(text: bytes) -> Row:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise bad_request("failed_to_parse_json") from None
-    if not isinstance(value, dict):
-        raise bad_request("failed_to_parse_json")
-    return value
 
 
 def _uploaded(body: bytes, content_type: str) -> bytes:

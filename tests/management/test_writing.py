@@ -107,6 +107,23 @@ def test_definitions_come_in_a_form_as_well(api):
     api("DELETE", "/api/global-parameters/formed")
 
 
+@pytest.mark.parametrize("vhosts", [True, 3.5, "text", [3], [{"name": ["x"]}], [{"name": {}}], {"name": "x"}])
+def test_definitions_with_odd_virtual_hosts_are_refused(api, vhosts):
+    """Some of them were a 500 (CM-233, CM-315)."""
+    for path in ("/api/definitions", "/api/all-configuration"):
+        status, answer = api("POST", path, {"vhosts": vhosts})
+        assert status == 400 and answer["error"] == "bad_request", (vhosts, answer)
+
+
+@pytest.mark.parametrize("text", [b'{"parameters": NaN}', b'{"\\ud800": 1}', b"[]", b"{", b"[" * 100_000])
+def test_a_form_is_checked_as_a_body_is(api, text):
+    """Also for numbers and texts that JSON cannot have, which the next export could not write (CM-315)."""
+    form = b'--x\r\ncontent-disposition: form-data; name="file"; filename="d"\r\n\r\n' + text + b"\r\n--x--\r\n"
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    for body, given in ((form, headers), (text, {})):
+        assert api("POST", "/api/definitions", body, given) == bad("failed_to_parse_json")
+
+
 def test_an_alarm_fails_the_checks_at_once(api, broker):
     """An alarm fails the health checks at once, and the list of nodes shows it without waiting for the next interval
     (CM-310, CM-430).
