@@ -131,8 +131,12 @@ def pour(available: Mapping[str, int], budget: int | None) -> dict[str, int]:
 def share(
     states: Mapping[str, QueueState], starts: Mapping[str, int], messages: int | None, size: int | None
 ) -> dict[str, int]:
-    """For each queue, the first number that a micro-batch within both budgets does not read."""
-    available = {name: max(0, state.next - starts[name]) for name, state in states.items()}
+    """For each queue, the first number that a micro-batch within both budgets does not read.
+
+    Numbers in gaps take nothing of a budget: after a failover a queue leaves out a million of them at once.
+    """
+    parts = {name: without_gaps(starts[name], state.next, state.gaps, state.life) for name, state in states.items()}
+    available = {name: sum(map(len, parts[name])) for name in states}
     shares = pour(available, messages)
     if size is not None:
         means = {name: max(1.0, states[name].mean_bytes) for name in shares}
@@ -143,7 +147,22 @@ def share(
                 name: min(count, max(1, int(in_bytes[name] / means[name]))) if count else 0
                 for name, count in shares.items()
             }
-    return {name: starts[name] + count for name, count in shares.items()}
+    ends = {}
+    for name, count in shares.items():
+        is_all = count == available[name]
+        ends[name] = max(starts[name], states[name].next) if is_all else _after(parts[name], count, starts[name])
+    return ends
+
+
+def _after(parts: Sequence[range], count: int, start: int) -> int:
+    """The number behind the first `count` numbers of these parts; `start` if it is none."""
+    end = start
+    for part in parts:
+        if not count:
+            break
+        taken = min(count, len(part))
+        end, count = part.start + taken, count - taken
+    return end
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

@@ -328,13 +328,13 @@ def bodies(spark, query):
 def test_a_killed_broker_and_killed_workers_cost_no_message(spark, tmp_path, killable, round):
     """Whatever is killed in the middle of micro-batches, each message is read once."""
     query = Query(spark, tmp_path)
-    killable.publish(range(12_000))
+    killable.publish(range(20_000))
     options = {"maxMessagesPerTrigger": "2000", "deleteOnCommit": "true", "reconnectTimeout": "300s"}
     running = run_until(lambda: query.start(killable, "orders", **options), lambda: query.committed() >= 2)
     killable.kill()
     killable.start()
     # After a crash the queue leaves out numbers that it may have promised before, so there is a gap.
-    killable.publish(range(12_000, 15_000))
+    killable.publish(range(20_000, 25_000))
     wait_for(lambda: query.committed() >= 4, running)
     kill_workers()
     try:
@@ -344,7 +344,7 @@ def test_a_killed_broker_and_killed_workers_cost_no_message(spark, tmp_path, kil
         # checkpoint.
         assert "SparkSourceError" not in str(error), error
     query.run(killable, "orders", **options)
-    assert bodies(spark, query) == list(range(15_000))
+    assert bodies(spark, query) == list(range(25_000))
     assert killable.count() == 0
 
 
@@ -361,15 +361,15 @@ def test_a_killed_master_of_a_mirrored_queue_costs_no_message(spark, tmp_path, r
         cluster.wait_in_sync("orders", timeout=300)
         master, *others = cluster.queue("orders").in_sync
         first, second = cluster.broker(master), cluster.broker(others[0])
-        publish_rows(first.url, "orders", range(10_000))
+        publish_rows(first.url, "orders", range(20_000))
         running = run_until(lambda: query.start(first, "orders", **options), lambda: query.committed() >= 2)
         cluster.kill(master)
-        publish_rows(second.url, "orders", range(10_000, 13_000))
+        publish_rows(second.url, "orders", range(20_000, 25_000))
         running.awaitTermination()
         assert cluster.queue("orders").node != master
-        assert bodies(spark, query) == list(range(10_000))
+        assert bodies(spark, query) == list(range(20_000))
         query.run(second, "orders", **options)
-        assert bodies(spark, query) == list(range(13_000))
+        assert bodies(spark, query) == list(range(25_000))
         assert cluster.queue("orders").messages == 0
 
 
@@ -389,10 +389,10 @@ sink.trigger(availableNow=True).start().awaitTermination()
 @pytest.mark.parametrize("round", range(ROUNDS))
 def test_a_killed_driver_costs_no_message(spark, tmp_path, killable, round):
     query = Query(spark, tmp_path)
-    killable.publish(range(6_000))
+    killable.publish(range(12_000))
     kill_driver(DRIVER, killable.url, tmp_path, lambda: query.committed() >= 2)
     query.run(killable, "orders", deleteOnCommit="true")
-    assert bodies(spark, query) == list(range(6_000))
+    assert bodies(spark, query) == list(range(12_000))
     assert killable.count() == 0
 
 

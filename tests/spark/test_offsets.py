@@ -53,6 +53,36 @@ def test_the_budget_in_bytes_is_planned_by_average_sizes():
     assert share(states, {"a": 1000, "b": 999}, 5, 20_000) == {"a": 1000, "b": 1000}
 
 
+def test_numbers_in_a_gap_take_nothing_of_the_budget():
+    """After a failover a queue leaves out a million numbers, through which a stream with a limit of 2,000 messages took
+    524 micro-batches without any message.
+    """
+    states = {"a": QueueState("a", 0, 1_061_576, life=1, gaps=(Gap(10_000, 1_058_576, 1),))}
+    assert share(states, {"a": 8_000}, 2_000, None) == {"a": 10_000}
+    assert share(states, {"a": 9_000}, 2_000, None) == {"a": 1_059_576}
+    assert share(states, {"a": 10_000}, 5_000, None) == {"a": 1_061_576}
+    only_gap = {"a": QueueState("a", 0, 1_058_576, life=1, gaps=(Gap(10_000, 1_058_576, 1),))}
+    assert share(only_gap, {"a": 10_000}, 2_000, None) == {"a": 1_058_576}
+
+
+@given(
+    st.dictionaries(NAMES, st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9)), max_size=5), max_size=3),
+    st.integers(0, 50),
+    st.integers(1, 60),
+)
+def test_a_micro_batch_has_as_many_numbers_outside_gaps_as_its_budget_allows(gaps, start, budget):
+    states = {
+        name: QueueState(name, 0, 100, life=1, gaps=tuple(Gap(first, first + size, 1) for first, size in found))
+        for name, found in gaps.items()
+    }
+    starts = dict.fromkeys(states, start)
+    ends = share(states, starts, budget, None)
+    numbers = {name: sum(map(len, without_gaps(start, ends[name], state.gaps, 1))) for name, state in states.items()}
+    waiting = {name: sum(map(len, without_gaps(start, 100, state.gaps, 1))) for name, state in states.items()}
+    assert numbers == pour(waiting, budget)
+    assert all(ends[name] >= 100 for name in states if numbers[name] == waiting[name])
+
+
 @given(st.integers(1, 5000), st.integers(1, 100_000), st.integers(1, 3000))
 def test_a_budget_in_bytes_that_is_not_reached_takes_nothing_away(messages, size, wanted):
     states = {"a": QueueState("a", 0, 3000, messages=messages, message_bytes=size)}
