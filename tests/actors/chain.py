@@ -194,6 +194,8 @@ class Books:
     def reader_to_channel(self, address: Any, connection: Any, entry: Any, channel_address: Any, channel: Any) -> None:
         waiting = [event for message in self.mailbox(channel_address, "input") for event in message[1]]
         unread = sum(len(event[4]) for event in (*waiting, *channel.backlog, *entry.events) if event[0] == RUN)
+        # While publishes of a long run wait for another turn, the channel grants nothing for the run.
+        unread += channel.taken
         self.most["channel"] = max(self.most["channel"], unread)
         grants = self.bumps(address, entry.channel_id) + channel.credit.deferred("connection")
         initial, more = self.stage.settings.credit_flow_default_credit

@@ -9,6 +9,7 @@ import pytest
 
 from warren.amqp.fields import Table
 from warren.routing.arguments.queue_settings import queue_settings
+from warren.runtime.loop import lanes
 from warren.runtime.process import Process
 from warren.runtime.turn_work import STEP
 
@@ -198,7 +199,11 @@ def test_consumers_of_a_channel_that_ends_get_nothing_more() -> None:
         assert [tag for _, tag, _ in deliveries[0]] == [f"c{number}" for number in range(0, 300, CHANNELS)]
 
 
-def test_consumers_are_cancelled_and_listed_while_a_deleted_queue_forgets_them() -> None:
+def test_consumers_are_cancelled_and_listed_while_a_deleted_queue_forgets_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Otherwise the queue may go on at once after a slice that seems long.
+    monkeypatch.setattr(lanes, "LONG_TURN_SECONDS", 600.0)
     with Stage() as stage:
         queue, count = stage.queue(), 2 * STEP + 1
         channels = [stage.create(Stub) for _ in range(count)]

@@ -18,7 +18,9 @@ from warren.simulation.cluster.schedule import run
 from warren.simulation.service import Sim
 from warren.tests.simulation.cluster.cases import cases, plan_of
 
-SEEDS = range(1, 3)
+#: The seeds with which each case runs, and those that are tried besides, one after the other, until what the case is
+#: named after has happened. A node that is paused for 3 s is declared down in every second or third schedule.
+SEEDS, MORE_SEEDS = range(1, 3), range(3, 11)
 TESTS = Path(__file__).parent.parent.parent
 
 #: Where the cases are that need more than clients, machines, a network and policies; paths begin at the folder of all
@@ -78,15 +80,18 @@ class Lines(logging.Handler):
 
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_a_case_keeps_every_promise(case, monkeypatch):
-    """Every promise is kept, and with at least one of the seeds the log shows what the case is named after."""
+    """Every promise is kept, and the log shows what the case is named after, with one of the first seeds at least."""
     handler, logger = Lines(), logging.getLogger("warren")
     monkeypatch.setattr(logger, "handlers", [handler])
     monkeypatch.setattr(logger, "propagate", False)
     logger.setLevel(logging.INFO)
-    for seed in SEEDS:
-        outcome = run(seed, plan_of(case, seed))
-        assert outcome.failure is None, f"seed {seed}: {outcome.failure}\n{outcome.story}"
-    assert any(re.search(case.logged, line) for line in handler.texts), f"nothing is logged like '{case.logged}'"
+    has_happened = False
+    for seed in (*SEEDS, *MORE_SEEDS):
+        if seed in SEEDS or not has_happened:
+            outcome = run(seed, plan_of(case, seed))
+            assert outcome.failure is None, f"seed {seed}: {outcome.failure}\n{outcome.story}"
+            has_happened = has_happened or any(re.search(case.logged, line) for line in handler.texts)
+    assert has_happened, f"nothing is logged like '{case.logged}'"
 
 
 def test_the_plan_of_a_case_is_written_and_read_as_any_other():
