@@ -40,10 +40,11 @@ class StatisticsFollower:
         self._others = OtherNodes(link, state, interval)
         self._connection: ControlConnection | None = None
         self._fetching: asyncio.Task[None] | None = None
-        #: When the last fetch that succeeded began; -1 while there is no whole copy. How old the copy may become before
-        #: a request has it fetched again, and whether the last fetch took longer than requests wait.
+        #: When the last fetch that succeeded began; -1 while there is no whole copy.
         self._began = -1.0
+        #: How old the copy may be, in seconds, when a request comes. If it is older, the request begins a fetch.
         self._age_max = AGE_MAX
+        #: Whether the last fetch took longer than requests wait. Then they do not wait for the next one at all.
         self._is_slow = False
         self._ticked = asyncio.Event()
         #: When a request last changed something.
@@ -105,7 +106,8 @@ class StatisticsFollower:
 
     def _begin(self) -> asyncio.Task[None]:
         task = self._fetching = asyncio.create_task(self._run())
-        # A request that does not wait for the end leaves the error to the next one.
+        # Requests may have been answered without waiting for this fetch. If it fails then, asyncio would log an error that
+        # nobody has asked for; the next request begins a fetch of its own and reports what goes wrong.
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return task
 

@@ -14,7 +14,7 @@ VALUES_MAX, TEXT_MAX = 2_000, 256
 
 
 class SharedValues:
-    """See the module. Nobody may modify a value of a row that `share` has seen."""
+    """See the module. Nobody may modify a list or dict of a row that `share` has seen: other rows may have it, too."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}

@@ -57,7 +57,7 @@ class DigestFlush:
     ) -> None:
         self.bodies = bodies
         self.file_number = file_number
-        #: After `run`: the size of the file, and how many digests it has got.
+        #: After `run`: the size of the file, and how many digests the job has added to it.
         self.size = self.digests = 0
         self._disk = disk
         self._directory = directory

@@ -119,7 +119,9 @@ def test_a_flush_writes_only_what_the_journal_has_synced():
 
 
 def test_a_flush_takes_a_part_of_very_many_records():
-    """However much a queue has to flush, a turn of it gathers a part: up to so many records, or bytes."""
+    """A flush has at most `FLUSH_RECORDS` records, or about `FLUSH_BYTES` bytes of them. Otherwise a queue that remembers
+    millions of messages would gather all their digests in one turn.
+    """
     node = Node(size=100_000)
     for number in range(2 * FLUSH_RECORDS):
         node.publish(number, number + 1)

@@ -84,8 +84,8 @@ class Reading:
         #: By virtual host and name: the row that was sent; of an exchange, with the number of bindings from it.
         self.queues: dict[str, dict[str, QueueRow]] = {}
         self.exchanges: dict[str, dict[str, tuple[ExchangeRow, int]]] = {}
-        #: By queue id: a digest of the row that was sent. For some time after its last message a queue has a turn in
-        #: each second that changes nothing in it (`Durability.report`).
+        #: By queue id: a digest of the row that was sent, so that an equal row is not sent again. For some time after
+        #: its last message a queue has a turn in each second (`Durability.report`), which changes nothing in its row.
         self.digests: PartedTable[str, int] = PartedTable()
         self.routing_version = self.definitions_version = -1
 

@@ -280,8 +280,8 @@ class DeadLetterer:
         self._effects.need_turn()
 
     def publish_first(self, reason: str, messages: Sequence[QueuedMessage]) -> tuple[bool, int]:
-        """Count the first of these messages, as many as die in one step, and have their dead letters go to the
-        dead-letter exchange, if there is one. End before a message whose dead letter the journal would hand over to
+        """Count as many of these messages, from the first on, as may die in one step, and have their dead letters go to
+        the dead-letter exchange, if there is one. End before a message whose dead letter the journal would hand over to
         very many queues, or that has to wait until its targets have the dead letter.
 
         Returns whether dead letters are recorded in the journal, and the number of messages.

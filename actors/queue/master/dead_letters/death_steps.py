@@ -16,7 +16,7 @@ AS_ACKNOWLEDGED = 3
 #: searched.
 BYTES_AS_ONE = 2048
 
-#: Entries (`AtMostOnceEntry`) that are made for queues in the time that one small dead message takes.
+#: In the time that one small message takes to die, so many entries (`AtMostOnceEntry`) are made for queues.
 SENT_AS_ONE = 4
 
 #: Making one dead letter takes 60 µs, as long as so many entries for queues. It is made once for neighbours with equal
