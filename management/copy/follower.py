@@ -106,8 +106,8 @@ class StatisticsFollower:
 
     def _begin(self) -> asyncio.Task[None]:
         task = self._fetching = asyncio.create_task(self._run())
-        # Requests may have been answered without waiting for this fetch. If it fails then, asyncio would log an error that
-        # nobody has asked for; the next request begins a fetch of its own and reports what goes wrong.
+        # Requests may have been answered without waiting for this fetch. If it fails then, asyncio would log an error
+        # that nobody has asked for; the next request begins a fetch of its own and reports what goes wrong.
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return task
 

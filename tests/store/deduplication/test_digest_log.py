@@ -119,7 +119,7 @@ def test_a_flush_writes_only_what_the_journal_has_synced():
 
 
 def test_a_flush_takes_a_part_of_very_many_records():
-    """A flush has at most `FLUSH_RECORDS` records, or about `FLUSH_BYTES` bytes of them. Otherwise a queue that remembers
+    """A flush has at most `FLUSH_RECORDS` records, and about `FLUSH_BYTES` bytes. Otherwise a queue that remembers
     millions of messages would gather all their digests in one turn.
     """
     node = Node(size=100_000)
