@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from ..messages.arrivals import copy_of
+from ..messages.arrivals import part_of
 from ..messages.message import expiries_of, slice_of
 from ..messages.pending_runs import PendingRuns, Piece, count_in
 from ..messages.run import Run
@@ -56,7 +56,7 @@ class Unflushed:
                 run.redelivered,
                 run.body_bytes,
                 run.sizes,
-                arrived=copy_of(run.arrived),
+                arrived=part_of(run.arrived, run.first, run.end),
             )
         )
 

@@ -1,14 +1,16 @@
 """When the messages of a run arrived (SP-28): microseconds since the epoch, which never decrease in a queue.
 
 Messages that a queue accepts in one turn have one time, and most runs have one. A run that took in others has a list
-of **stretches**: the number from which on a time holds, and that time. Numbers stay what they are when a run is cut, so
-the stretches of its parts are the same. The time 0 is unknown: queues that cannot be read by number keep no times, and
-files of earlier versions have none.
+of **stretches**: the number from which on a time holds, and that time. A run that is cut off takes only its own
+stretches along (`part_of`). If it took all of them, a queue that is never empty would have more stretches with every
+message, because its runs are cut at the head while others are added at the tail.
+
+The time 0 is unknown: queues that cannot be read by number keep no times, and files of earlier versions have none.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from operator import itemgetter
 from struct import Struct
@@ -24,21 +26,27 @@ _STRETCH = Struct(">QQ")
 _first_of = itemgetter(0)
 
 
-def copy_of(arrived: Arrived) -> Arrived:
-    return arrived[:] if isinstance(arrived, list) else arrived
+def part_of(arrived: Arrived, first: int, end: int) -> Arrived:
+    """The times of the part `[first, end)` of a run. A list is a new one, and its first stretch begins at `first`."""
+    if isinstance(arrived, int):
+        return arrived
+    low = max(0, bisect_right(arrived, first, key=_first_of) - 1)
+    high = bisect_left(arrived, end, lo=low + 1, key=_first_of)
+    time = arrived[low][1]
+    return time if high == low + 1 else [(first, time), *arrived[low + 1 : high]]
 
 
 def extended(arrived: Arrived, first: int, added: Arrived, added_first: int) -> Arrived:
     """The times of a run from the number `first`, to which messages from `added_first` on are added at the end.
 
-    A list is extended in place.
+    A list `arrived` is extended in place.
     """
     if isinstance(arrived, int):
         if arrived == added:
             return arrived
         arrived = [(first, arrived)]
     if isinstance(added, list):
-        arrived += added
+        arrived += added[1:] if arrived[-1][1] == added[0][1] else added
     elif arrived[-1][1] != added:
         arrived.append((added_first, added))
     return arrived

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...seams import seam
+from .arrivals import part_of
 from .ascending_runs import AscendingRuns, by_first
 from .run import ABSENT, TO_STORE, Run, insert_joined
 from .spans import consecutive, spans
@@ -214,6 +215,8 @@ class PendingRuns:
             run.first += count
             if not isinstance(sizes, int):
                 run.sizes = sizes[count:]
+            if isinstance(run.arrived, list):
+                run.arrived = part_of(run.arrived, run.first, run.end)
         else:
             contents[piece] = [None] * count
         settled = count - gone

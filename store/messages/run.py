@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from ...seams import seam
-from .arrivals import UNKNOWN, Arrived, copy_of, extended
+from .arrivals import UNKNOWN, Arrived, extended, part_of
 from .ascending_runs import AscendingRuns
 from .message import (
     Expiries,
@@ -224,9 +224,10 @@ class Run:
         if isinstance(self.expiries, list) or isinstance(other.expiries, list):
             low, high = (other, self) if is_below else (self, other)
             self.expiries = each_of(low.expiries, len(low.contents)) + each_of(high.expiries, len(high.contents))
-        if self.arrived != other.arrived:
+        if isinstance(self.arrived, list) or self.arrived != other.arrived:
             low, high = (other, self) if is_below else (self, other)
-            self.arrived = extended(copy_of(low.arrived), low.first, high.arrived, high.first)
+            times = part_of(low.arrived, low.first, low.end), part_of(high.arrived, high.first, high.end)
+            self.arrived = extended(times[0], low.first, times[1], high.first)
         if is_below:
             self.first = other.first
             self.contents[:0] = other.contents
@@ -249,6 +250,11 @@ class Run:
         if isinstance(expiries, list):
             self.expiries = expiries[count:]
             expiries = expiries[:count]
+        arrived = self.arrived
+        if isinstance(arrived, list):
+            middle = self.first + count
+            self.arrived = part_of(arrived, middle, self.end)
+            arrived = part_of(arrived, self.first, middle)
         head = Run(
             self.first,
             taken,
@@ -259,7 +265,7 @@ class Run:
             sizes,
             self.kind,
             self.id_base,
-            copy_of(self.arrived),
+            arrived,
         )
         # Deleting the slots, rather than keeping an offset, frees their bodies, which may be large.
         del self.contents[:count]
@@ -281,7 +287,7 @@ class Run:
                 self.sizes,
                 self.kind,
                 self.id_base,
-                copy_of(self.arrived),
+                part_of(self.arrived, self.first, self.end),
             )
         sizes = self.measured()
         return Run(
@@ -294,7 +300,7 @@ class Run:
             sizes if isinstance(sizes, int) else sizes[start:stop],
             self.kind,
             self.id_base,
-            copy_of(self.arrived),
+            part_of(self.arrived, self.first + start, self.first + stop),
         )
 
     def around(self, start: int, stop: int) -> list[Run]:
@@ -357,7 +363,7 @@ class Run:
             0,
             0,
             self.kind,
-            arrived=copy_of(self.arrived),
+            arrived=part_of(self.arrived, self.first + index, self.first + index + 1),
         )
 
     def message(self, index: int) -> QueuedMessage:

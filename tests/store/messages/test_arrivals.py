@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from random import Random
+
 import hypothesis.strategies as st
 from hypothesis import given
 
@@ -9,6 +12,7 @@ from warren.store.messages.arrivals import decode_arrived, encode_arrived, lates
 from warren.store.messages.message import Origin
 from warren.store.messages.records import decode_runs, encode_run, skim_runs
 from warren.store.messages.run import Run
+from warren.store.queue.memory_queue import MemoryQueue
 
 ORIGIN = Origin("", ("q",), True)
 
@@ -50,8 +54,38 @@ def test_each_message_keeps_its_time(parts, data):
         assert times(head) == expected[:low] and times(run) == expected[low:]
         run.join(head)
         assert times(run) == expected
+    assert_brief(run)
     run.extend(run_of(0, 1, 7).contents, ORIGIN, None, 5, 7)
     assert latest(run.arrived) == 7
+
+
+def assert_brief(run):
+    """A run keeps one stretch for each change of the time among its own messages, and none of others."""
+    found = list(stretches(run.arrived, run.first, run.end))
+    times = [time for *_, time in found]
+    assert times == [time for time, _ in groupby(times)]
+    if isinstance(run.arrived, list):
+        assert run.arrived == [(low, time) for low, _, time in found]
+
+
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(0, 1 << 32))
+def test_a_queue_that_is_never_empty_keeps_no_times_of_messages_that_have_left(ready, pending, seed):
+    """Runs are extended at the tail and cut at the head all the time; each message still has its own time."""
+    queue, random, waiting = MemoryQueue(), Random(seed), []
+    for now in range(1, 400):
+        queue.stamp(now)
+        content = run_of(now - 1, 1, now).contents
+        queue.publish(ORIGIN, content, 5, None, False)
+        while len(queue) > ready:
+            waiting += [number for fetched in queue.fetch(1, True) for number in fetched.tags]
+        while len(waiting) > pending:
+            # A message that comes back may lie in the middle of those that are ready or pending.
+            tag = waiting.pop(0 if random.random() < 0.7 else random.randrange(len(waiting)))
+            (queue.requeue if random.random() < 0.2 else queue.ack)([tag])
+    runs = [*queue._ready.runs, *queue._pending.runs]
+    for run in runs:
+        assert_brief(run)
+        assert times(run) == list(range(run.first + 1, run.end + 1))
 
 
 def test_times_are_read_as_they_were_written():
