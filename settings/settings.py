@@ -225,9 +225,9 @@ class Settings:
     )
     # FC-34
     control_backlog_limit: int = setting(1_000, "methods without content that may wait in one channel", low=1)
-    # A message that is settled by itself takes up to 10 µs, if that splits a run of messages.
+    # A message that is settled by itself takes up to 30 µs on a busy machine, if that splits a run of messages.
     turn_messages: int = setting(
-        250, "messages that a channel or a queue settles one by one before other clients have their turn", low=1
+        128, "messages that a channel or a queue settles one by one before other clients have their turn", low=1
     )
     flow_hold_channel: int = setting(1_000, "ms that the state `flow` of a channel stays visible", low=0)
     flow_hold_queue: int = setting(1_000, "ms that the state `flow` of a queue stays visible", low=0)

@@ -235,7 +235,8 @@ class PendingRuns:
         """Settle `tags`; returns their messages as ascending runs, flagged redelivered."""
         taken: list[Run] = []
         for span in spans(tags):
-            for run, piece in self._pieces(span):
+            pieces = self.pieces(span)
+            for run, piece in _pending_slots(pieces, span.step):
                 part = run.part(piece.start, piece.stop)
                 part.redelivered = True
                 last = taken[-1] if taken else None
@@ -245,7 +246,7 @@ class PendingRuns:
                     last.join(part)
                 else:
                     taken.append(part)
-            self.discard_pieces(self.pieces(span))
+            self.discard_pieces(pieces)
         taken.sort(key=by_first)
         return taken
 
@@ -271,17 +272,7 @@ class PendingRuns:
         return consecutive([number for number in span if number not in here])
 
     def _slots(self, span: range) -> Iterator[tuple[Run, int]]:
-        return ((run, index) for run, piece in self._pieces(span) for index in piece)
-
-    def _pieces(self, span: range) -> Iterator[tuple[Run, range]]:
-        """The pending messages of `span`, as (run, consecutive slots of it)."""
-        for run, piece, _ in self.pieces(span):
-            indices = range(piece.start, piece.stop, piece.step)
-            if span.step == 1 and run.live == len(run.contents):
-                yield run, indices
-            elif pending := [index for index in indices if run.contents[index] is not None]:
-                for slots in consecutive(pending):
-                    yield run, slots
+        return ((run, index) for run, slots in _pending_slots(self.pieces(span), span.step) for index in slots)
 
     def slots(self) -> Iterator[tuple[Run, int]]:
         """Every pending message, as (run, index of its slot)."""
@@ -343,6 +334,17 @@ class PendingRuns:
         """Remove everything, and return it to be freed in steps."""
         self._nothing()
         return self.runs.detach()
+
+
+def _pending_slots(pieces: Sequence[Piece], step: int) -> Iterator[tuple[Run, range]]:
+    """The pending messages of pieces with this step, as (run, consecutive slots of it)."""
+    for run, piece, _ in pieces:
+        indices = range(piece.start, piece.stop, piece.step)
+        if step == 1 and run.live == len(run.contents):
+            yield run, indices
+        elif pending := [index for index in indices if run.contents[index] is not None]:
+            for slots in consecutive(pending):
+                yield run, slots
 
 
 def count_in(pieces: Sequence[Piece]) -> int:
