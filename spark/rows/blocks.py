@@ -38,8 +38,9 @@ RUN = np.dtype(
 )
 #: The offset of the checksum in the head.
 _CHECKSUM_AT = 56
-#: Flag of a head: all contents have one size. Flag of a run: its messages may have been delivered before.
-EQUAL_SIZES, REDELIVERED = 1, 1
+#: Flag of a head: all contents have one size. Flags of a run: its messages may have been delivered before, and each has
+#: properties of its own.
+EQUAL_SIZES, REDELIVERED, OWN_PROPERTIES = 1, 1, 4
 
 
 class BadBlock(Exception):
@@ -83,19 +84,21 @@ def decode_block(data: Any, headers_only: bool = False) -> Messages:
     return Messages(first, after, numbers, view[contents_at:], bounds, described, headers_only)
 
 
-def _run(row: tuple[int, ...], origins: list[tuple[str, tuple[str, ...]]]) -> RunDescription:
-    _, arrived, expires, count, origin, flags, _ = row
-    if origin >= len(origins):
-        raise BadBlock(f"a run names origin {origin} of {len(origins)}")
-    return RunDescription(count, *origins[origin], bool(flags & REDELIVERED), arrived, expires)
+def _run(row: tuple[int, ...], origins: list[tuple[str, tuple[str, ...], bytes]]) -> RunDescription:
+    _, arrived, expires, count, place, flags, _ = row
+    if place >= len(origins):
+        raise BadBlock(f"a run names origin {place} of {len(origins)}")
+    exchange, keys, properties = origins[place]
+    shared = None if flags & OWN_PROPERTIES else properties
+    return RunDescription(count, exchange, keys, bool(flags & REDELIVERED), arrived, expires, shared)
 
 
 def _aligned(position: int) -> int:
     return -(-position // 8) * 8
 
 
-def _origins(view: memoryview, count: int) -> list[tuple[str, tuple[str, ...]]]:
-    """Exchange and routing keys of each origin."""
+def _origins(view: memoryview, count: int) -> list[tuple[str, tuple[str, ...], bytes]]:
+    """Exchange, routing keys and encoded properties of each origin."""
     found = []
     at = 0
     try:
@@ -114,7 +117,11 @@ def _origins(view: memoryview, count: int) -> list[tuple[str, tuple[str, ...]]]:
             for _ in range(keys_left):
                 keys.append(_name(rest[place + 1 : place + 1 + rest[place]]))
                 place += 1 + rest[place]
-            found.append((exchange, tuple(keys)))
+            (size,) = struct.unpack_from("<I", rest, place + 1)  # behind the priority
+            properties = bytes(rest[place + 5 : place + 5 + size])
+            if len(properties) < size:
+                raise BadBlock("an origin of a block is cut off")
+            found.append((exchange, tuple(keys), properties))
     except (struct.error, IndexError):
         raise BadBlock("an origin of a block is cut off") from None
     return found

@@ -21,6 +21,7 @@ class RunDescription(NamedTuple):
     """What `size` messages in a row have in common.
 
     arrived, expires    microseconds since 1970; -1 if not known, or if they never expire
+    properties          the encoded properties of each of them; None if that must be read in the contents
     """
 
     size: int
@@ -29,6 +30,7 @@ class RunDescription(NamedTuple):
     redelivered: bool
     arrived: int = -1
     expires: int = -1
+    properties: bytes | None = None
 
 
 class Messages:
@@ -41,7 +43,18 @@ class Messages:
     headers_only   whether the contents end behind the header frame
     """
 
-    __slots__ = ("bounds", "data", "first", "headers_only", "next", "numbers", "runs", "_widths")
+    __slots__ = (
+        "bounds",
+        "data",
+        "first",
+        "headers_only",
+        "next",
+        "numbers",
+        "runs",
+        "_run_places",
+        "_sizes",
+        "_widths",
+    )
 
     def __init__(
         self,
@@ -60,6 +73,8 @@ class Messages:
         self.bounds = bounds
         self.runs = list(runs)
         self.headers_only = headers_only
+        self._run_places: Any = None
+        self._sizes: Any = None
         self._widths: Any = None
 
     def __len__(self) -> int:
@@ -72,7 +87,9 @@ class Messages:
 
     def body_sizes(self) -> Any:
         """Bytes of each body, int64."""
-        return self._field(11, 8)
+        if self._sizes is None:
+            self._sizes = self._field(11, 8)
+        return self._sizes
 
     def property_ends(self) -> Any:
         """Where the properties of each content end, int64; they begin BEFORE_PROPERTIES bytes behind its start."""
@@ -82,15 +99,27 @@ class Messages:
 
     def _field(self, offset: int, size: int) -> Any:
         """The big-endian number of `size` bytes at this offset of each content."""
-        stored = np.frombuffer(self.data, np.uint8)
-        found = np.zeros(len(self), np.int64)
-        for place in range(size):
-            found = (found << 8) | stored[self.starts + (offset + place)]
-        return found
+        if not len(self):
+            return np.zeros(0, np.int64)
+        # An array of the numbers that begin at every byte of the buffer. They overlap, and nothing is copied for it.
+        count = memoryview(self.data).nbytes - size + 1
+        everywhere = np.ndarray((count,), f">u{size}", self.data, strides=(1,))
+        return everywhere[self.starts + offset].astype(np.int64)
 
     def properties(self) -> Any:
         """The encoded properties of each message, as a binary array of Arrow."""
+        if self._have_shared_properties():
+            return self.encoded_properties().dictionary_decode()
         return slices(self.data, self.starts + BEFORE_PROPERTIES, self.property_ends())
+
+    def encoded_properties(self) -> Any:
+        """The same as a dictionary array. Where runs have properties for all their messages, no content is read."""
+        if self._have_shared_properties():
+            return taken(pa.array([run.properties for run in self.runs], pa.binary()), self.run_places())
+        return self.properties().dictionary_encode()
+
+    def _have_shared_properties(self) -> bool:
+        return all(run.properties is not None for run in self.runs)
 
     def bodies(self) -> Any:
         """The body of each message, as a binary array of Arrow; null where `headers_only`."""
@@ -118,7 +147,14 @@ class Messages:
         array = pa.array(values, type)
         if len(self.runs) == 1:
             return pa.repeat(array[0], len(self)) if len(self) else array.slice(0, 0)
-        return array.take(pa.array(np.repeat(np.arange(len(self.runs)), [run.size for run in self.runs])))
+        return array.take(self.run_places())
+
+    def run_places(self) -> Any:
+        """The place of each message's run in `runs`, as an array of Arrow."""
+        if self._run_places is None:
+            sizes = [run.size for run in self.runs]
+            self._run_places = pa.array(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
+        return self._run_places
 
     def part(self, start: int, stop: int) -> Messages:
         """The messages at these places. The contents are not copied."""
@@ -182,6 +218,16 @@ def slices(data: Any, begins: Any, ends: Any) -> Any:
     view = pa.py_buffer(memoryview(data)[base : int(ends[-1])])
     array = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets.astype(np.int32)), view])
     return array.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+
+
+def taken(values: Any, places: Any) -> Any:
+    """The values at these places of an array, as a dictionary array."""
+    encoded = values.dictionary_encode()
+    if not len(encoded.dictionary):
+        return pa.nulls(len(places), encoded.type)
+    if len(encoded.dictionary) == len(values):
+        return pa.DictionaryArray.from_arrays(places, values)
+    return pa.DictionaryArray.from_arrays(encoded.indices.take(places), encoded.dictionary)
 
 
 def _joined(view: memoryview, position: int, end: int) -> bytes:

@@ -62,6 +62,7 @@ def test_everything_comes_out_as_it_went_in(runs):
     assert found.numbers.tolist() == [number for run in runs for number in range(run.first, run.end)]
     assert found.bodies().to_pylist() == [content_body(content) for content in contents]
     assert found.properties().to_pylist() == [content_properties(content) for content in contents]
+    assert found.encoded_properties().to_pylist() == found.properties().to_pylist()
     assert found.body_sizes().tolist() == [content_size(content) for content in contents]
     described = [
         (
@@ -86,6 +87,7 @@ def test_parts_of_a_block_are_the_block_again(runs, data):
     if parts:
         joined = joined_messages(parts)
         assert joined.bodies().to_pylist() == found.bodies().to_pylist()
+        assert joined.properties().to_pylist() == found.properties().to_pylist()
         assert joined.numbers.tolist() == found.numbers.tolist()
         assert (joined.first, joined.next, sum(run.size for run in joined.runs)) == (
             found.first,
