@@ -164,6 +164,15 @@ def wrong_block(queue: str, first: int, stop: int, what: str) -> SparkSourceErro
     )
 
 
+def wrong_notes(target: str, batch: int, noted: int, planned: int) -> SparkSourceError:
+    """The files of a micro-batch of an archive stand for other numbers than it has."""
+    return SparkSourceError(
+        "E10",
+        f"the archive '{target}', micro-batch {batch}: its files cover {noted:,} of {planned:,} numbers. This is a "
+        "fault of warren; nothing was committed. Please report it",
+    )
+
+
 def directory_in_use(text: str) -> SparkSourceError:
     """A broker uses the data directory; `text` names it."""
     return SparkSourceError("E11", f"{text} Stop it, read a copy, or read the queue by url=amqp://…")
@@ -196,9 +205,19 @@ def not_deduplicated(what: str) -> SparkSourceError:
     )
 
 
-def archive_busy(target: str) -> SparkSourceError:
-    """Another process merges files of the archive."""
-    return SparkSourceError("E7", f"another process compacts the archive '{target}'. Wait for its end, or stop it")
+def archive_busy(target: str, job: str) -> SparkSourceError:
+    """Another run of the job works on the archive."""
+    does = {"archive": "writes", "compact": "compacts"}[job]
+    return SparkSourceError("E7", f"another process {does} the archive '{target}'. Wait for its end, or stop it")
+
+
+def lost_checkpoint(target: str) -> SparkSourceError:
+    """The checkpoint of an archive ends before its last micro-batch."""
+    return SparkSourceError(
+        "E4",
+        f"the archive '{target}' has files behind the end of its checkpoint '{target}/_warren/checkpoint', so nobody "
+        "knows where to go on. Restore that folder, or use another folder for the archive",
+    )
 
 
 def no_space_to_merge(place: str, size: int) -> SparkSourceError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ GROUP_ROWS, GROUP_BYTES = 128 << 10, 64 << 20
 SOUGHT = ("message_id", "correlation_id")
 #: The share of values outside a row group that its Bloom filter takes for values of the row group.
 WRONG = 0.01
+
+#: Columns of which row groups have neither the least and most value nor a dictionary: their values seldom repeat, may
+#: be long, and nobody seeks a range of them.
+CONTENTS = ("body", "properties")
 
 _HAS_BLOOM_FILTERS = "bloom_filter_options" in inspect.signature(pa.parquet.ParquetWriter.__init__).parameters
 
@@ -37,8 +42,16 @@ class HiddenFile:
             options["bloom_filter_options"] = {
                 name: {"ndv": max(1, min(GROUP_ROWS, most)), "fpp": WRONG} for name in sought
             }
+        names = [path for field in like.schema for path in _leaves(field.name, field.type)]
         self._file = pa.parquet.ParquetWriter(
-            hidden, like.schema, compression=compression, use_dictionary=True, **options
+            hidden,
+            like.schema,
+            compression=compression,
+            use_dictionary=[name for name in names if name not in (*CONTENTS, "seq")],
+            write_statistics=[name for name in names if name not in CONTENTS],
+            # Without Arrow's own schema every reader takes a dictionary of strings for a column of strings.
+            store_schema=False,
+            **options,
         )
         self._waiting: list[Any] = []
         self._rows = self._bytes = 0
@@ -53,7 +66,8 @@ class HiddenFile:
 
     def _end_group(self) -> None:
         if self._waiting:
-            table = pa.Table.from_batches(self._waiting)
+            # Parquet writes dictionaries as they are if all batches of a row group have the same ones.
+            table = pa.Table.from_batches(self._waiting).unify_dictionaries()
             self._file.write_table(table, row_group_size=table.num_rows)
         self._waiting, self._rows, self._bytes = [], 0, 0
 
@@ -61,9 +75,8 @@ class HiddenFile:
         """Complete and sync the file, and give it this name in its folder; returns its size."""
         self._end_group()
         self._file.close()
-        with open(self._hidden, "rb") as file:
-            os.fsync(file.fileno())
-            size = os.fstat(file.fileno()).st_size
+        sync_file(self._hidden)
+        size = os.stat(self._hidden).st_size
         os.replace(self._hidden, path)
         sync_folder(os.path.dirname(path))
         return size
@@ -75,6 +88,26 @@ class HiddenFile:
         except OSError:
             pass
         Path(self._hidden).unlink(missing_ok=True)
+
+
+def _leaves(path: str, type: Any) -> Iterator[str]:
+    """The paths in Parquet of the columns that a column of this type becomes."""
+    if pa.types.is_map(type):
+        for name, each in (("key", type.key_type), ("value", type.item_type)):
+            yield from _leaves(f"{path}.key_value.{name}", each)
+    elif pa.types.is_list(type):
+        yield from _leaves(f"{path}.list.element", type.value_type)
+    elif pa.types.is_struct(type):
+        for field in type:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    else:
+        yield path
+
+
+def sync_file(path: str) -> None:
+    """Make what was written to a file safe from a power cut."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def sync_folder(path: str) -> None:

@@ -1,8 +1,11 @@
-"""Which files of an archive count, and what is noted of each. No Spark is needed to read these notes.
+"""Which files of an archive count, and what is noted of each. No Spark is needed for these notes.
 
-TARGET/_warren/files/            a row for each file of a micro-batch, written by Spark's own sink of files
-TARGET/_warren/checkpoint/       Spark's checkpoint of the query
+TARGET/_warren/files/            a row for each file of a micro-batch
+TARGET/_warren/checkpoint/       where each micro-batch ends (`checkpoint`)
 TARGET/_warren/compacted.json    the files into which others were merged; they stand for all within their ranges
+
+The first folder has the form of Spark's sink of files, which wrote it in earlier versions. Its log has an entry for
+each micro-batch, or one that repeats all before it (`.compact`). An entry commits its micro-batch.
 """
 
 from __future__ import annotations
@@ -10,17 +13,19 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from ..errors import wrong_options
-from .hidden_file import sync_folder
+from ...store.disk.system.file_lock import locks
+from ..errors import archive_busy, wrong_options
+from .hidden_file import sync_file, sync_folder
 
 #: The folder of an archive beside those of its queues.
 OWN = "_warren"
@@ -28,6 +33,10 @@ OWN = "_warren"
 THROUGH_SPARK = "through_spark"
 #: The version of `compacted.json`.
 VERSION = 1
+#: Every so many micro-batches the entry of the log repeats all before it.
+REPEATED = 100
+#: The folder of the log among the notes, the first line of an entry, and the end of the name of one that repeats all.
+_LOG, _ENTRY, _WHOLE = "_spark_metadata", "v1", ".compact"
 
 
 class ArchivedFile(NamedTuple):
@@ -54,11 +63,27 @@ class ArchivedFile(NamedTuple):
     at: int
 
 
-#: The schema of `ArchivedFile` in Spark's DDL.
-FILE_DDL = (
-    "path string, queue string, queue_id string, first bigint, next bigint, rows bigint, gone bigint, gaps bigint, "
-    "bytes bigint, arrived_least timestamp, arrived_most timestamp, at bigint"
+_MOMENT = pa.timestamp("us", tz="UTC")
+_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("path", "queue", "queue_id")),
+        *((name, pa.int64()) for name in ("first", "next", "rows", "gone", "gaps", "bytes")),
+        *((name, _MOMENT) for name in ("arrived_least", "arrived_most")),
+        ("at", pa.int64()),
+    ]
 )
+
+
+@contextmanager
+def alone(target: str, job: str) -> Iterator[None]:
+    """Hold the lock of this job on an archive. The operating system releases it when the process ends. Raises
+    SparkSourceError E7 while another run has it.
+    """
+    os.makedirs(f"{target}/{OWN}", exist_ok=True)
+    with open(f"{target}/{OWN}/{job}.lock", "w", encoding="utf-8") as file:
+        if not locks.try_lock(file.fileno(), is_shared=False):
+            raise archive_busy(target, job)
+        yield
 
 
 def require_archive(target: str) -> str:
@@ -94,7 +119,7 @@ def noted_files(target: str) -> list[ArchivedFile]:
     others = [
         file for file in committed_files(target) if not _is_within(file, ranges.get((file.queue, file.queue_id), []))
     ]
-    return sorted([*others, *merged], key=_place)
+    return sorted([*others, *merged], key=place_of)
 
 
 def _is_within(file: ArchivedFile, merged: Sequence[ArchivedFile]) -> bool:
@@ -113,7 +138,7 @@ def compacted_files(target: str) -> list[ArchivedFile]:
 
 def write_compacted(target: str, files: Sequence[ArchivedFile]) -> None:
     """Replace the notes of merged files."""
-    rows = [json.dumps(file._asdict(), default=datetime.isoformat) for file in sorted(files, key=_place)]
+    rows = [file_to_json(file) for file in sorted(files, key=place_of)]
     replace_text(f"{target}/{OWN}/compacted.json", f'{{"v": {VERSION}, "files": [\n' + ",\n".join(rows) + "\n]}\n")
 
 
@@ -127,26 +152,34 @@ def replace_text(path: str, text: str) -> None:
     sync_folder(os.path.dirname(path))
 
 
+def file_to_json(file: ArchivedFile) -> str:
+    """The entry as one line of JSON."""
+    return json.dumps(file._asdict(), default=datetime.isoformat)
+
+
+def file_from_json(text: str) -> ArchivedFile:
+    """The entry that `file_to_json` has written."""
+    return _entry(json.loads(text))
+
+
 def _entry(row: dict[str, Any]) -> ArchivedFile:
     times = {name: row[name] and datetime.fromisoformat(row[name]) for name in ("arrived_least", "arrived_most")}
     return ArchivedFile(**row | times)
 
 
-def _place(file: ArchivedFile) -> tuple[str, str, int]:
+def place_of(file: ArchivedFile) -> tuple[str, str, int]:
+    """Queue and first number, by which files are sorted."""
     return file.queue, file.queue_id, file.first
 
 
 def committed_files(target: str) -> list[ArchivedFile]:
     """The files of committed micro-batches, by queue and number, also those that have been merged since."""
-    return sorted(CommittedFiles(target).take(), key=_place)
+    return sorted(CommittedFiles(target).take(), key=place_of)
 
 
 class CommittedFiles:
     """Reads the notes about the files of committed micro-batches. Each call returns those that were committed since the
     last one.
-
-    Spark's file sink lists its files in a log that has an entry for each micro-batch, or one that repeats all before it
-    (`.compact`).
     """
 
     def __init__(self, target: str) -> None:
@@ -184,19 +217,58 @@ class CommittedFiles:
         """The log's entries that are newer than the last one that was read. Those before the newest `.compact` entry
         are left out, because it repeats them.
         """
-        log = Path(self._folder, "_spark_metadata")
-        if not log.exists():
-            return []
-        entries: dict[int, Path] = {}
-        first = 0
-        for entry in log.iterdir():
-            number, _, ending = entry.name.partition(".")
-            if not number.isdigit() or ending not in ("", "compact") or int(number) <= self._batch:
-                continue
-            if ending == "compact":
-                first = max(first, int(number))
-                entries[int(number)] = entry
-            else:
-                entries.setdefault(int(number), entry)
+        entries = {number: entry for number, entry in _entries(self._folder).items() if number > self._batch}
         self._batch = max(entries, default=self._batch)
+        first = max((number for number, entry in entries.items() if entry.suffix == _WHOLE), default=0)
         return [entry for number, entry in sorted(entries.items()) if number >= first]
+
+
+def _entries(folder: str) -> dict[int, Path]:
+    """The entries of the log by their micro-batches; of two with the same number the one that repeats all others."""
+    found: dict[int, Path] = {}
+    log = Path(folder, _LOG)
+    for entry in log.iterdir() if log.exists() else ():
+        if entry.stem.isdigit() and entry.suffix in ("", _WHOLE) and (entry.suffix or int(entry.stem) not in found):
+            found[int(entry.stem)] = entry
+    return found
+
+
+def last_committed(target: str) -> int:
+    """The number of the last micro-batch that is complete; -1 if there is none."""
+    return max(_entries(f"{target}/{OWN}/files"), default=-1)
+
+
+def commit_files(target: str, batch: int, files: Sequence[ArchivedFile]) -> None:
+    """Note the files of a micro-batch, which is complete with that."""
+    folder = f"{target}/{OWN}/files"
+    os.makedirs(f"{folder}/{_LOG}", exist_ok=True)
+    path = f"{folder}/{batch:020}.parquet"
+    rows = [file._asdict() for file in files]
+    pa.parquet.write_table(pa.Table.from_pylist(rows, _SCHEMA), path)
+    sync_file(path)
+    sync_folder(folder)
+    status = os.stat(path)
+    note = {
+        **{"path": f"file://{quote(path)}", "size": status.st_size, "isDir": False, "action": "add"},
+        **{"modificationTime": int(status.st_mtime * 1000), "blockReplication": 1, "blockSize": 32 << 20},
+    }
+    lines = [json.dumps(note)]
+    name = str(batch)
+    if batch % REPEATED == REPEATED - 1:
+        entries = _entries(folder)
+        whole = max((number for number, entry in entries.items() if entry.suffix == _WHOLE), default=0)
+        before = [entry for number, entry in sorted(entries.items()) if whole <= number < batch]
+        lines = [line for entry in before for line in entry.read_text("utf-8").splitlines()[1:]] + lines
+        name += _WHOLE
+    replace_text(f"{folder}/{_LOG}/{name}", "\n".join([_ENTRY, *lines]))
+    if name != str(batch):
+        _drop_repeated(folder, batch - REPEATED)
+
+
+def _drop_repeated(folder: str, below: int) -> None:
+    """Remove the entries before a number, which a later entry repeats. A reader that has listed the log has read those
+    long ago, because a hundred more micro-batches have ended since.
+    """
+    for number, entry in _entries(folder).items():
+        if number < below:
+            entry.unlink(missing_ok=True)

@@ -7,11 +7,13 @@ format.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import wrong_options
+from .checkpoint import ArchiveCheckpoint
 from .notes import OWN, THROUGH_SPARK, format_of
 
 #: Takes the DataFrame of the queues' messages, and returns the one whose rows are written.
@@ -54,17 +56,76 @@ def spark_writer(
     return writer.option("compression", compress) if form == "parquet" else writer
 
 
-class SparkRows:
-    """Counts the rows that a query has read."""
+class SparkRun:
+    """Runs a streaming query that writes an archive: once over what is there, or with a micro-batch each `every`
+    seconds.
 
-    def __init__(self) -> None:
-        self._last_batch = -1
-        self.count = 0
+    `messages` are those that the query has read. What its files contain is not known.
+    """
 
-    def update(self, query: Any) -> int:
-        """The rows of all micro-batches so far. Spark keeps the last hundred, so this must be called now and then."""
-        for progress in query.recentProgress:
-            if progress["batchId"] > self._last_batch and progress["numInputRows"]:
-                self._last_batch = progress["batchId"]
-                self.count += progress["numInputRows"]
-        return self.count
+    files = bytes = gone = 0
+
+    def __init__(self, writer: Any, target: str, every: float | None) -> None:
+        self.messages = 0
+        self._checkpoint = ArchiveCheckpoint(target)
+        self._commits = f"{target}/{OWN}/checkpoint/commits"
+        #: The last micro-batch whose rows are counted.
+        self._counted = -1
+        #: The last micro-batch that must be complete before the query ends; None while it goes on.
+        self._last: int | None = None
+        sink = writer.queryName("archive").option("checkpointLocation", f"{target}/{OWN}/checkpoint")
+        trigger = {"availableNow": True} if every is None else {"processingTime": f"{every:g} seconds"}
+        self._query = sink.trigger(**trigger).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the run; returns whether it has come. Raises what has ended the run."""
+        has_ended: bool = self._query.awaitTermination(seconds)
+        # Spark keeps the progress of the last hundred micro-batches.
+        for progress in self._query.recentProgress:
+            if progress["batchId"] > self._counted and progress["numInputRows"]:
+                self._counted = progress["batchId"]
+                self.messages += progress["numInputRows"]
+        return has_ended
+
+    def end(self) -> bool:
+        """Have the run end after the micro-batch that is being written; returns whether there is none."""
+        if self._last is None:
+            self._last = self._checkpoint.last_planned()
+        return self._committed() >= self._last
+
+    def abort(self) -> None:
+        """End the run at once."""
+        if self._query.isActive:
+            self._query.stop()
+
+    def places(self) -> dict[str, tuple[int, int]]:
+        """For each queue the number to which it is archived, and its next number."""
+        last = self._query.lastProgress
+        found = {}
+        for source in last["sources"] if last is not None else ():
+            ends = source["endOffset"], source["latestOffset"]
+            place, goal = (json.loads(each) if isinstance(each, str) else each for each in ends)
+            if place and goal:
+                for name, each in place["queues"].items():
+                    found[name] = each["next"], goal["queues"].get(name, each)["next"]
+        return found
+
+    def in_hand(self) -> int:
+        """How many numbers the micro-batch has that is being written."""
+        planned = self._checkpoint.last_planned()
+        if self._committed() >= planned:
+            return 0
+        try:
+            end, *before = [self._checkpoint.offset(batch) for batch in (planned, planned - 1) if batch >= 0]
+            begins = before[0]["queues"] | end.get("from", {}) if before else end.get("from", {})
+            return sum(place["next"] - begins.get(name, place)["next"] for name, place in end["queues"].items())
+        except (OSError, ValueError, KeyError, IndexError):
+            # Spark is writing the file, or has just removed the earlier one, or a transformation reads other sources.
+            return 0
+
+    def _committed(self) -> int:
+        """The number of the last micro-batch that has ended; -1 if there is none."""
+        try:
+            return max((int(name) for name in os.listdir(self._commits) if name.isdigit()), default=-1)
+        except FileNotFoundError:
+            return -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,16 +9,16 @@ from typing import Any
 
 import pyarrow.parquet
 
-from ..archive.notes import OWN, ArchivedFile, CommittedFiles, noted_files, require_archive
+from ..archive.notes import OWN, ArchivedFile, noted_files, require_archive
 from ..archive.parquet_files import date_of
-from ..archive.through_spark import SparkRows, Transform, check_writer, spark_writer
+from ..archive.through_spark import SparkRun, Transform, check_writer, spark_writer
 from ..errors import no_such_queue, refused, wrong_options
 from ..options import StreamOptions
 from ..reading.catalogue import covers, states
 from ..wire import Away, BrokerConnection, Refused
 
-#: Seconds between two looks at a query that runs.
-LOOK = 0.25
+#: Seconds between two looks at a run, and between two micro-batches of one that follows its queues.
+LOOK, INTERVAL = 0.25, 10.0
 
 
 @dataclass
@@ -98,45 +97,37 @@ def archive(
 
     A run that was killed goes on where it was. Raises what Spark raises; its last line is that of a SparkSourceError.
     """
-    from ..archive.archive_source import ArchiveSource
+    from ..archive.archive_reader import ArchiveOptions
+    from ..archive.archive_run import ArchiveRun
 
     target = os.path.abspath(target)
     form = "parquet" if through_spark is None and transform is not None else through_spark
     check_writer(target, form)
     os.makedirs(target, exist_ok=True)
     given = _stream_options(keep, options)
+    every = INTERVAL if follow else None
+    run: ArchiveRun | SparkRun
     if form is None:
-        run = _ArchiveRun(target)
-        spark.dataSource.register(ArchiveSource)
-        given |= {"target": target, "compress": compress}
-        stream = spark.readStream.format("warren-archive").options(**given).load()
-        sink = stream.writeStream.format("parquet").option("path", f"{target}/{OWN}/files")
+        run = ArchiveRun(spark, ArchiveOptions.parse({**given, "target": target, "compress": compress}), every)
     else:
-        run = _SparkRun(target)
-        sink = spark_writer(spark, target, form, transform, compress, given)
-    sink = sink.queryName("archive").option("checkpointLocation", f"{target}/{OWN}/checkpoint")
-    query = (sink.trigger(processingTime="10 seconds") if follow else sink.trigger(availableNow=True)).start()
-    last_batch: int | None = None
+        run = SparkRun(spark_writer(spark, target, form, transform, compress, given), target, every)
+
+    def show() -> None:
+        if on_progress is not None:
+            on_progress(ArchiveProgress(run.messages, run.bytes, run.places(), run.in_hand(), *_tasks(spark)))
+
     is_interrupted = False
     try:
-        while not query.awaitTermination(LOOK):
-            if on_progress is not None:
-                found = run.progress(query)
-                found.parts, found.ended = _tasks(spark)
-                on_progress(found)
+        while not run.wait(LOOK):
+            show()
             if stop is not None and stop():
-                if last_batch is None:
-                    last_batch = run.planned()
-                if run.committed() >= last_batch:
-                    is_interrupted = True
+                is_interrupted = True
+                if run.end():
                     break
     finally:
-        if query.isActive:
-            query.stop()
-    last = run.progress(query)
-    if on_progress is not None:
-        on_progress(last)
-    return ArchiveResult(run.files, last.messages, last.bytes, run.gone, is_interrupted)
+        run.abort()
+    show()
+    return ArchiveResult(run.files, run.messages, run.bytes, run.gone, is_interrupted)
 
 
 def _stream_options(keep: bool, options: Mapping[str, Any]) -> dict[str, str]:
@@ -188,85 +179,6 @@ def spelt(options: Mapping[str, Any]) -> dict[str, str]:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             found[first + "".join(part.capitalize() for part in rest)] = text
     return found
-
-
-class _ArchiveRun:
-    """What a run has added to an archive. It reads each note once, however many there are."""
-
-    def __init__(self, target: str) -> None:
-        self._checkpoint = f"{target}/{OWN}/checkpoint"
-        self._committed = CommittedFiles(target)
-        self._committed.take()
-        self.files = self.gone = 0
-        self._messages = self._bytes = 0
-
-    def progress(self, query: Any) -> ArchiveProgress:
-        """How far the run is."""
-        self._count(query)
-        last = query.lastProgress
-        found = ArchiveProgress(self._messages, self._bytes, in_hand=self._in_hand())
-        for source in last["sources"] if last is not None else ():
-            places = [json.loads(each) if isinstance(each, str) else each for each in _ends(source)]
-            if all(places):
-                for name, place in places[0]["queues"].items():
-                    goal = places[1]["queues"].get(name, place)
-                    found.queues[name] = place["next"], goal["next"]
-        return found
-
-    def _count(self, query: Any) -> None:
-        for file in self._committed.take():
-            self.files += file.path is not None
-            self.gone += file.gone
-            self._messages += file.rows
-            self._bytes += file.bytes
-
-    def planned(self) -> int:
-        """The number of the last micro-batch whose range is in the checkpoint; -1 if there is none."""
-        return max(self._numbers("offsets"), default=-1)
-
-    def committed(self) -> int:
-        """The number of the last micro-batch that has ended; -1 if there is none."""
-        return max(self._numbers("commits"), default=-1)
-
-    def _numbers(self, log: str) -> list[int]:
-        """The files of a log of the checkpoint, each of which is named after a micro-batch."""
-        try:
-            return [int(name) for name in os.listdir(f"{self._checkpoint}/{log}") if name.isdigit()]
-        except FileNotFoundError:
-            return []
-
-    def _in_hand(self) -> int:
-        """How many numbers the micro-batch has that is being written."""
-        planned = self.planned()
-        if self.committed() >= planned:
-            return 0
-        try:
-            end, *before = [self._offset(batch) for batch in (planned, planned - 1) if batch >= 0]
-        except (OSError, ValueError, KeyError):
-            # Spark is writing the file, or has just removed the earlier one, or a transformation reads other sources.
-            return 0
-        begins = before[0]["queues"] | end.get("from", {}) if before else end.get("from", {})
-        return sum(place["next"] - begins.get(name, place)["next"] for name, place in end["queues"].items())
-
-    def _offset(self, batch: int) -> Any:
-        """The end of a micro-batch: the last line of its file."""
-        with open(f"{self._checkpoint}/offsets/{batch}", encoding="utf-8") as file:
-            return json.loads(file.read().splitlines()[-1])
-
-
-class _SparkRun(_ArchiveRun):
-    """What a run has added to an archive that Spark writes."""
-
-    def __init__(self, target: str) -> None:
-        super().__init__(target)
-        self._rows = SparkRows()
-
-    def _count(self, query: Any) -> None:
-        self._messages = self._rows.update(query)
-
-
-def _ends(source: Any) -> tuple[Any, Any]:
-    return source["endOffset"], source["latestOffset"]
 
 
 def read_archive(

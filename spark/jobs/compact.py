@@ -18,7 +18,6 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,11 +27,11 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
 
-from ...store.disk.system.file_lock import locks
 from ..archive.hidden_file import HiddenFile
 from ..archive.notes import (
     OWN,
     ArchivedFile,
+    alone,
     committed_files,
     compacted_files,
     noted_files,
@@ -41,7 +40,7 @@ from ..archive.notes import (
     write_compacted,
 )
 from ..archive.parquet_files import date_of, file_path
-from ..errors import archive_busy, no_space_to_merge, wrong_options
+from ..errors import no_space_to_merge, wrong_options
 
 #: Files are merged until they have this many bytes.
 TARGET_SIZE = 256 << 20
@@ -86,7 +85,7 @@ def compact(
     while another run merges files, E14 if the disk is full.
     """
     target = require_archive(target)
-    with _alone(target):
+    with alone(target, "compact"):
         _end_interrupted(target)
         closed = ((now or datetime.now(UTC)) - older_than).date().isoformat()
         groups = list(_groups(noted_files(target), closed, target_size, queue))
@@ -107,15 +106,6 @@ def compact(
 
 def _count(group: Sequence[ArchivedFile]) -> int:
     return sum(file.path is not None for file in group)
-
-
-@contextmanager
-def _alone(target: str) -> Iterator[None]:
-    """Hold the lock of compactions. The operating system releases it when the process ends."""
-    with open(f"{target}/{OWN}/compact.lock", "w", encoding="utf-8") as file:
-        if not locks.try_lock(file.fileno(), is_shared=False):
-            raise archive_busy(target)
-        yield
 
 
 def _groups(

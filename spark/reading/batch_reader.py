@@ -44,9 +44,12 @@ class RangePartition(InputPartition):
         #: See `QueueState.endpoints`.
         self.endpoints = tuple(endpoints)
 
-    def reading(self, options: BatchOptions | StreamOptions, rows: RowPlan) -> RangeReading:
-        """How the task that has this partition reads it."""
-        return RangeReading(options, self.piece, rows, options.fail_on_data_loss, task_name(), self.endpoints)
+    def reading(self, options: BatchOptions | StreamOptions, rows: RowPlan, name: str | None = None) -> RangeReading:
+        """How the task that has this partition reads it. The broker lists its connection under the name; by default
+        that is made of the query and the partition.
+        """
+        name = name or task_name()
+        return RangeReading(options, self.piece, rows, options.fail_on_data_loss, name, self.endpoints)
 
 
 class BatchReader(DataSourceReader):

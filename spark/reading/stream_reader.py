@@ -107,7 +107,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._options.max_bytes_per_trigger if bounded else None,
         )
         if not self._is_enough(sum(ends[name] - begins[name] for name in ends)):
-            time.sleep(IDLE_PAUSE)
+            if self._frozen is None:
+                time.sleep(IDLE_PAUSE)
             return start
         places = {}
         for name, place in start["queues"].items():

@@ -19,7 +19,7 @@ from ..errors import wrong_option, wrong_options
 from ..options import RowOptions
 from . import properties
 from .bodies import body_column, sizes_column
-from .messages import Messages, joined_messages
+from .messages import Messages, joined_messages, taken
 from .own_properties import OwnProperties
 from .properties import Decoded, decoded
 
@@ -203,6 +203,8 @@ class _Builder:
     def column(self, field: Any) -> Any:
         """The array of one column."""
         name, messages = field.name, self._messages
+        if pa.types.is_dictionary(field.type):
+            return self._repeated(name, field.type.value_type)
         if name in self._constants:
             return pa.repeat(pa.scalar(self._constants[name], pa.string()), len(messages))
         if name == "seq":
@@ -223,6 +225,19 @@ class _Builder:
         if own is not None:
             return self._of_own(own, name, field.type)
         return self._of_properties(_OF_PROPERTIES[name], field.type)
+
+    def _repeated(self, name: str, type: Any) -> Any:
+        """A column whose values repeat, as a dictionary array of values of this type."""
+        messages = self._messages
+        if name in self._constants:
+            return taken(pa.array([self._constants[name]], type), pa.array(np.zeros(len(messages), np.int32)))
+        if name in _OF_RUN:
+            return taken(pa.array([_OF_RUN[name](run) for run in messages.runs], type), messages.run_places())
+        own = self._own_properties()
+        if own is not None:
+            return self._of_own(own, name, type).dictionary_encode()
+        distinct, indices = self._decoded()
+        return taken(pa.array([_OF_PROPERTIES[name](each, self._options) for each in distinct], type), indices)
 
     def _own_properties(self) -> OwnProperties | None:
         """The fields of the properties if most messages have their own, and all can be decoded."""
@@ -257,7 +272,7 @@ class _Builder:
     def _encoded(self) -> Any:
         """The encoded properties as a dictionary array."""
         if self._dictionary is None:
-            self._dictionary = self._messages.properties().dictionary_encode()
+            self._dictionary = self._messages.encoded_properties()
         return self._dictionary
 
     def _decoded(self) -> tuple[list[Decoded], Any]:

@@ -4,6 +4,7 @@ show progress.
 
 import json
 import os
+from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +13,8 @@ from warren import Broker
 from warren.cli.failure import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, CommandFailure
 from warren.cli.main import root
 from warren.cli.pipeline.archive_commands import _written
-from warren.spark.jobs.archive import ArchiveProgress, _ArchiveRun
+from warren.spark.archive.through_spark import SparkRun
+from warren.spark.jobs.archive import ArchiveProgress
 
 
 class Started(Exception):
@@ -107,17 +109,15 @@ def test_progress_tells_what_is_in_hand(tmp_path):
         path = tmp_path / "_warren" / "checkpoint" / "offsets" / str(number)
         path.write_text("v1\n{}\n" + json.dumps(value))
 
-    class Query:
-        lastProgress = None
-
-    run, query = _ArchiveRun(str(tmp_path)), Query()
-    assert run.progress(query).in_hand == 0
+    writer = MagicMock()
+    run = SparkRun(writer, str(tmp_path), None)
+    assert run.in_hand() == 0
     offset(0, queues=place(a=130, b=20), **{"from": place(a=100, b=20)})
-    assert (run.progress(query).in_hand, run.planned(), run.committed()) == (30, 0, -1)
+    assert (run.in_hand(), run.end()) == (30, False)
     (tmp_path / "_warren" / "checkpoint" / "commits" / "0").write_text("v1\n{}")
-    assert (run.progress(query).in_hand, run.committed()) == (0, 0)
+    assert (run.in_hand(), run.end()) == (0, True)
     offset(1, queues=place(a=130, b=25, c=7), **{"from": place(c=3)})
-    assert run.progress(query).in_hand == 9
+    assert run.in_hand() == 9
 
 
 def test_the_line_of_progress():

@@ -21,6 +21,7 @@ from warren.actors.connection.handshake import WARREN_FEATURES
 from warren.cli.failure import CommandFailure
 from warren.cli.main import root
 from warren.spark import read_archive, verify_archive
+from warren.spark.archive.notes import last_committed
 from warren.spark.jobs.analyse import analyse
 from warren.spark.jobs.archive import archive
 from warren.spark.jobs.compact import compact
@@ -393,6 +394,43 @@ def test_a_killed_driver_costs_no_message(spark, tmp_path, killable, round):
     kill_driver(DRIVER, killable.url, tmp_path, lambda: query.committed() >= 2)
     query.run(killable, "orders", deleteOnCommit="true")
     assert bodies(spark, query) == list(range(12_000))
+    assert killable.count() == 0
+
+
+ARCHIVING_DRIVER = """
+import sys
+from warren.spark import session
+from warren.spark.jobs.archive import archive
+
+url, folder = sys.argv[1:]
+spark = session("driver", "local[2]", **{"spark.python.authenticate.socketTimeout": "5m"})
+archive(spark, f"{folder}/archive", url=url, queue="orders", max_messages_per_trigger=1000)
+"""
+
+
+@pytest.mark.parametrize("round", range(ROUNDS))
+def test_a_killed_archive_has_each_message_once(spark, tmp_path, killable, round):
+    """The driver is killed twice in the middle of micro-batches, and then a worker and the broker."""
+    target = str(tmp_path / "archive")
+    killable.publish(range(20_000))
+    for batch in (2, 6):
+        kill_driver(ARCHIVING_DRIVER, killable.url, tmp_path, lambda batch=batch: last_committed(target) >= batch)
+    kills = [lambda: (killable.kill(), killable.start()), kill_workers]
+
+    def kill(progress):
+        if kills and progress.messages:
+            kills.pop()()
+
+    given = {"url": killable.url, "queue": "orders", "max_messages_per_trigger": 1000, "reconnect_timeout": "300s"}
+    with contextlib.suppress(Exception):  # Local mode does not repeat a task, so a killed worker ends the job.
+        archive(spark, target, on_progress=kill, **given)
+    archive(spark, target, on_progress=kill, **given)
+    assert not kills
+    archive(spark, target, **given)
+    (checked,) = verify_archive(target)
+    assert (checked.rows, checked.gone, checked.problems) == (20_000, 0, ())
+    rows = read_archive(spark, target, columns=["body"]).collect()
+    assert sorted(int(row.body) for row in rows) == list(range(20_000))
     assert killable.count() == 0
 
 

@@ -14,7 +14,7 @@ from warren import Broker
 from warren.cli.failure import CommandFailure
 from warren.cli.main import root
 from warren.spark import read_archive, verify_archive
-from warren.spark.archive.archive_source import MESSAGE_SCHEMA
+from warren.spark.archive.archive_reader import MESSAGE_SCHEMA
 from warren.spark.archive.notes import ArchivedFile
 from warren.spark.errors import SparkSourceError
 from warren.spark.jobs.analyse import analyse

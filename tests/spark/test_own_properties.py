@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content
 from warren.amqp.properties import Properties, encode_properties
+from warren.spark.archive.archive_reader import MADE_SCHEMA, MESSAGE_SCHEMA
 from warren.spark.options import BatchOptions
 from warren.spark.rows import columns
 from warren.spark.rows.messages import RunDescription, from_contents
@@ -52,6 +53,17 @@ def test_whole_properties(plans, many, place):
         patched.setattr(columns, "FEW_PROPERTIES", -1)
         assert OwnProperties.of(messages) is not None
         assert batch(many, plans[place])[1].to_pylist() == plain.to_pylist()
+
+
+@settings(max_examples=75, deadline=None)
+@given(st.lists(properties | damaged, min_size=1, max_size=6), st.sampled_from([-1, 64]))
+def test_a_task_of_an_archive_makes_the_same_rows(many, few):
+    """The columns in which each distinct value is there once have the values of the plain columns."""
+    options = BatchOptions.parse({"queue": "q", "columns": "all"})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(columns, "FEW_PROPERTIES", few)
+        plain = batch(many, columns.RowPlan(MESSAGE_SCHEMA, options))[1]
+        assert batch(many, columns.RowPlan(MADE_SCHEMA, options))[1].to_pylist() == plain.to_pylist()
 
 
 @settings(max_examples=75, deadline=None)

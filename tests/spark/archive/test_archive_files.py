@@ -65,6 +65,33 @@ def test_dates_are_those_that_each_message_has_by_itself(arrivals):
     assert found == [((each or instead).date().isoformat(), number) for number, each in enumerate(arrivals)]
 
 
+def test_a_string_that_messages_share_is_there_once_and_every_reader_sees_strings(tmp_path):
+    """A task gives dictionaries, each batch its own; the file has plain columns, and its row group one dictionary."""
+    shared = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema([*SCHEMA, ("queue", shared), ("type", shared), ("headers", pa.map_(pa.string(), pa.string()))])
+    batches = [
+        pa.RecordBatch.from_pylist(
+            [
+                {"seq": n, "body": b"x", "queue": "q", "type": kind, "headers": [("a", str(n))]}
+                for n, kind in enumerate(kinds, first)
+            ],
+            schema=schema,
+        )
+        for first, kinds in ((0, ["a", None, "b"]), (3, ["c", "a"]), (5, [None, None]))
+    ]
+    (found,) = write(tmp_path, range(7), 0, batches)
+    file = pyarrow.parquet.ParquetFile(tmp_path / found.path)
+    assert file.schema_arrow.field("type").type == pa.string()
+    rows = file.read().to_pylist()
+    assert rows == [row for batch in batches for row in batch.to_pylist()]
+    group = file.metadata.row_group(0)
+    columns = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
+    assert all(columns[name].has_dictionary_page for name in ("queue", "type", "headers.key_value.key"))
+    # The bodies differ, and nobody seeks a range of them.
+    assert not columns["body"].has_dictionary_page and not columns["body"].is_stats_set
+    assert columns["seq"].statistics.max == 6 and columns["type"].statistics.null_count == 3
+
+
 def test_sought_columns_have_bloom_filters(tmp_path):
     """Columns by which messages are sought have Bloom filters, so that a reader skips row groups without the value; a
     column of nulls has none (SP-92).

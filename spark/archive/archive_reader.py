@@ -1,4 +1,4 @@
-"""The source of the job `archive`: a task writes what it reads into files itself, and gives Spark a row for each file.
+"""How the job `archive` reads queues: a task writes what it reads into files itself, and returns a note of each file.
 
 So no message passes through Java, where most of the time would go. Offsets, loss and acknowledgements are those of a
 stream.
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, InputPartition
 
 from ..endpoints import Endpoint
 from ..options import StreamOptions, option
@@ -19,7 +18,8 @@ from ..reading.batch_reader import RangePartition
 from ..reading.offsets import QueueRange, QueueState, plan, ranges
 from ..reading.stream_reader import StreamReader
 from ..rows.columns import COLUMNS, RowPlan
-from .notes import FILE_DDL, ArchivedFile
+from .hidden_file import SOUGHT
+from .notes import ArchivedFile
 from .parquet_files import FileWriter
 
 _MOMENT = pa.timestamp("us", tz="UTC")
@@ -41,14 +41,16 @@ _TYPES = {
     "array<string>": _TEXTS,
     COLUMNS["x_death"].type: pa.list_(_DEATH),
 }
-#: The columns of an archive: all of a message, and when it was archived.
+#: The columns of an archive as its readers get them: all of a message, and when it was archived.
 MESSAGE_SCHEMA = pa.schema([(name, _TYPES[column.type]) for name, column in COLUMNS.items()])
-_FILE_SCHEMA = pa.schema(
+#: The same as tasks make them: a string that messages share is there once, and a number for each message. Columns by
+#: which messages are sought differ from message to message.
+MADE_SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("path", "queue", "queue_id")),
-        *((name, pa.int64()) for name in ("first", "next", "rows", "gone", "gaps", "bytes")),
-        *((name, _MOMENT) for name in ("arrived_least", "arrived_most")),
-        ("at", pa.int64()),
+        field.with_type(pa.dictionary(pa.int32(), pa.string()))
+        if field.type == pa.string() and field.name not in SOUGHT
+        else field
+        for field in MESSAGE_SCHEMA
     ]
 )
 
@@ -80,11 +82,11 @@ class ArchiveReader(StreamReader):
     """Plans like any stream; its tasks write files."""
 
     def __init__(self, options: ArchiveOptions) -> None:
-        super().__init__(options, RowPlan(MESSAGE_SCHEMA, dataclasses.replace(options, columns=("all",))))
+        super().__init__(options, RowPlan(MADE_SCHEMA, dataclasses.replace(options, columns=("all",))))
         self._target = options.target
         self._compress = options.compress
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ArchivePartition]:
         self._check_version(start)
         self._check_version(end)
         if start == end:
@@ -94,7 +96,7 @@ class ArchiveReader(StreamReader):
         at = {name: span.start for name, span in spans.items()}
         last = {piece.queue: piece for piece in pieces}
         nowhere = QueueState("", 0, 0)
-        found = []
+        found: list[ArchivePartition] = []
         for piece in pieces:
             # The numbers between two pieces are a gap, which the later piece covers. A gap at the end belongs to the
             # last piece.
@@ -109,14 +111,13 @@ class ArchiveReader(StreamReader):
                 found.append(ArchivePartition(piece, (), span, end["at"]))
         return found
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, ArchivePartition)
+    def write(self, partition: ArchivePartition, name: str) -> list[ArchivedFile]:
+        """Write the files of a partition; the broker lists the task's connection under this name."""
         piece = partition.piece
-        batches = partition.reading(self._options, self._rows).batches()
+        batches = partition.reading(self._options, self._rows, name).batches()
         gaps = len(partition.covers) - (piece.next - piece.first)
         writer = FileWriter(self._target, piece.queue, piece.id, partition.covers, gaps, partition.at, self._compress)
-        files = list(writer.write(_dated(batches, partition.at)))
-        yield _file_batch(files)
+        return list(writer.write(_dated(batches, partition.at)))
 
 
 def _dated(batches: Iterator[Any], at: int) -> Iterator[Any]:
@@ -124,23 +125,3 @@ def _dated(batches: Iterator[Any], at: int) -> Iterator[Any]:
     moment = pa.scalar(at * 1000, pa.int64()).cast(_MOMENT)
     for batch in batches:
         yield batch.append_column("archived_at", pa.repeat(moment, batch.num_rows))
-
-
-def _file_batch(files: Sequence[ArchivedFile]) -> Any:
-    columns = zip(*files) if files else [() for _ in _FILE_SCHEMA]
-    arrays = [pa.array(list(column), field.type) for field, column in zip(_FILE_SCHEMA, columns)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_FILE_SCHEMA)
-
-
-class ArchiveSource(DataSource):
-    """The format `warren-archive`, which only the job `archive` uses."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "warren-archive"
-
-    def schema(self) -> str:
-        return FILE_DDL
-
-    def streamReader(self, schema: Any) -> ArchiveReader:
-        return ArchiveReader(ArchiveOptions.parse({str(name): value for name, value in self.options.items()}))
