@@ -8,8 +8,11 @@ Each row is the median of the rounds: messages a second, and seconds of processo
 Java for a million messages. `blocks, dropped` is the physical limit: the broker sends blocks to readers that drop them.
 `rabbitmq, pika` consumes the same bodies with pika, without acknowledgements, and does nothing with them.
 
-At the end another client publishes persistent messages to a queue of its own, first alone and then beside an archive:
-its rate, and how long the confirm of a message takes that a second client publishes now and then.
+`memory of a task` is by how much the memory of a process grows in which one task archives the whole queue, and then 256
+messages of a megabyte.
+
+At the end another client publishes persistent messages to a queue of its own, first alone and then beside an archive
+and a stream: its rate, and how long the confirm of a message takes that a second client publishes now and then.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ from ..spark.wire import BrokerConnection
 from ..spark.writer import RowPublisher
 
 ROUNDS = 3
+#: How many messages of a megabyte are archived to measure a task's memory.
+LARGE = 256
 
 
 def processor_seconds(pids: set[int]) -> float:
@@ -196,6 +201,37 @@ def from_directory(spark: Any, data: Path, table: Path) -> None:
     rows.write.option("compression", "zstd").parquet(str(table))
 
 
+# --- memory of a task -------------------------------------------------------------------------------------------------
+
+
+def archive_in_one_task(url: str, queue: str, count: int, folder: str, found: Any) -> None:
+    """Write the messages of a queue into files as one task does; puts by how many bytes the process has grown."""
+    from ..spark.archive.archive_reader import ArchiveOptions, ArchivePartition, ArchiveReader
+
+    reader = ArchiveReader(ArchiveOptions.parse({"url": url, "queue": queue, "target": folder}))
+    partition = ArchivePartition(QueueRange(queue, 0, count, "", 0), (), range(count), 0)
+    before = own_memory("VmRSS")
+    reader.write(partition, "bench")
+    found.put(own_memory("VmHWM") - before)
+
+
+def own_memory(name: str) -> int:
+    """Bytes of memory of this process: now (`VmRSS`), or at most (`VmHWM`)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def show_memory(url: str, queue: str, count: int, size: int, folder: Path) -> None:
+    """Show by how much the memory of a process grows in which one task archives a queue."""
+    spawn = multiprocessing.get_context("spawn")
+    found = spawn.Queue()
+    task = spawn.Process(target=archive_in_one_task, args=(url, queue, count, str(folder), found), daemon=True)
+    task.start()
+    grown = found.get()
+    task.join()
+    print(f"{size:9,} B  {'memory of a task':28} {grown / 1e6:12,.0f} MB", flush=True)
+
+
 # --- other clients beside an archive ----------------------------------------------------------------------------------
 
 
@@ -244,8 +280,8 @@ def with_others(url: str, size: int, work: Callable[[], Any]) -> tuple[float, li
     return rate, sorted(waited)
 
 
-def beside(url: str, size: int, work: Callable[[], Any]) -> None:
-    """Show how fast others publish alone, and beside the work."""
+def beside(url: str, size: int, name: str, work: Callable[[], Any]) -> None:
+    """Show how fast others publish alone, and beside the work of this name."""
     connection = BrokerConnection(SinkOptions.parse({"url": url}), "bench")
     limit = table_from({"x-max-length": 100_000})
     connection.call(methods.QueueDeclare(queue="beside", durable=True, arguments=limit), methods.QueueDeclareOk)
@@ -255,14 +291,14 @@ def beside(url: str, size: int, work: Callable[[], Any]) -> None:
     connection.close()
     slow = waited[int(len(waited) * 0.99)] * 1000
     shown = f"{rate:,.0f}/s of {alone:,.0f}/s alone ({rate / alone:.0%}); p99 of a confirm {slow:.0f} ms"
-    print(f"{size:6,} B  {'others beside an archive':28} {shown}", flush=True)
+    print(f"{size:9,} B  {f'others beside {name}':28} {shown}", flush=True)
 
 
 def show(name: str, size: int, count: int, rounds: list[tuple[float, dict[str, float]]]) -> None:
     took = statistics.median(took for took, _ in rounds)
     cost = {part: statistics.median(used[part] for _, used in rounds) * 1e6 / count for part in rounds[0][1]}
     shown = "  ".join(f"{part} {seconds:6.1f}" for part, seconds in cost.items())
-    print(f"{size:6,} B  {name:28} {count / took:12,.0f}/s   {shown}", flush=True)
+    print(f"{size:9,} B  {name:28} {count / took:12,.0f}/s   {shown}", flush=True)
 
 
 def main() -> None:
@@ -274,6 +310,7 @@ def main() -> None:
     arguments = parser.parse_args()
     spark = session("bench", "local[2]", **{"spark.log.level": "ERROR"})
     print("messages a second, and seconds of processor time for a million messages")
+    large_messages()
     for size in arguments.sizes:
         folder = Path(tempfile.mkdtemp(prefix="warren-bench-spark-"))
         try:
@@ -284,6 +321,14 @@ def main() -> None:
         finally:
             shutil.rmtree(folder)
     spark.stop()
+
+
+def large_messages() -> None:
+    """Measure the memory of a task whose messages have a megabyte each."""
+    with tempfile.TemporaryDirectory(prefix="warren-bench-spark-") as folder:
+        with broker_process(Path(folder, "data")) as (_, url):
+            fill(url, "bench", LARGE, 1_000_000)
+            show_memory(url, "bench", LARGE, 1_000_000, Path(folder, "archive"))
 
 
 def one_size(
@@ -314,11 +359,13 @@ def one_size(
 
     once = [meter.run(lambda place=place: copy_once(place)) for place in range(rounds)]
     show("sink, exactly once", size, count, once)
-    beside(url, size, lambda: _archive(archive, spark, url, folder / "beside"))
+    beside(url, size, "an archive", lambda: _archive(archive, spark, url, folder / "beside"))
+    beside(url, size, "a stream", lambda: to_parquet(spark, url, "bench", folder / "stream beside"))
+    show_memory(url, "bench", count, size, folder / "one task")
     if arguments.rabbitmq:
         few = min(count, 100_000)
         rates = [with_pika(arguments.rabbitmq, "warren-bench-spark", few, size, meter) for _ in range(rounds)]
-        print(f"{size:6,} B  {'rabbitmq, pika':28} {statistics.median(rates):12,.0f}/s", flush=True)
+        print(f"{size:9,} B  {'rabbitmq, pika':28} {statistics.median(rates):12,.0f}/s", flush=True)
 
 
 def stopped(spark: Any, meter: ProcessorMeter, folder: Path, size: int, arguments: argparse.Namespace) -> None:

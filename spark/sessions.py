@@ -8,13 +8,17 @@ from typing import Any
 
 from .errors import no_pyspark
 from .java import java_home
+from .priority import NICE, lower_priority
 
 #: The lowest version of PySpark whose Python sources have read limits and Arrow writers.
 PYSPARK_LEAST = (4, 2)
 
 
-def session(name: str = "warren", master: str = "local[*]", **conf: Any) -> Any:
+def session(name: str = "warren", master: str = "local[*]", *, nice: int = NICE, **conf: Any) -> Any:
     """A `SparkSession` that has the format `warren`, with a Java found on this machine.
+
+    If tasks run on this machine, Spark's processes have the niceness `nice`, so that a broker and its clients beside
+    them go first; this program keeps its own. 0 is the usual one.
 
     `conf` are more settings of Spark, with `_` for `.` where the name has no `.`:
     `session(**{"spark.sql.shuffle.partitions": 4})`. Raises SparkSourceError: E1 without a Java, E2 without PySpark.
@@ -43,6 +47,11 @@ def session(name: str = "warren", master: str = "local[*]", **conf: Any) -> Any:
     for key, value in (settings | conf).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    if master.startswith("local"):
+        # Java runs already if another program has started this one by spark-submit.
+        java = getattr(spark.sparkContext._gateway, "proc", None)
+        if java is not None:
+            lower_priority(java.pid, nice)
     register(spark)
     return spark
 

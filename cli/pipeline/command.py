@@ -155,7 +155,9 @@ def spark_session(job: str, master: str, conf: tuple[str, ...], memory: str | No
 
     Ctrl-C ends the job at once, unless the block has a job that can be `ended_in_order`.
     """
-    settings = dict(pair.partition("=")[::2] for pair in conf) | ({"spark.driver.memory": memory} if memory else {})
+    settings: dict[str, Any] = dict(pair.partition("=")[::2] for pair in conf) | (
+        {"spark.driver.memory": memory} if memory else {}
+    )
     with failures():
         with ended_at_once():
             with note("Starting Spark …"):
@@ -168,7 +170,7 @@ def spark_session(job: str, master: str, conf: tuple[str, ...], memory: str | No
                     spark.stop()
 
 
-def _started(name: str, master: str, settings: dict[str, str]) -> Any:
+def _started(name: str, master: str, settings: dict[str, Any]) -> Any:
     """A new session. Spark's log and Java's words about itself are not shown, unless a setting asks for a log."""
     from ...spark.sessions import session
 

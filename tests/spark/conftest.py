@@ -92,7 +92,8 @@ SETTINGS = {
 def spark():
     """One session for all tests of a file, because Java takes seconds to start."""
     try:
-        found = session("tests", "local[2]", **SETTINGS)
+        # With a lower priority the tests of other files, which run at the same time, would go first.
+        found = session("tests", "local[2]", nice=0, **SETTINGS)
     except SparkSourceError as error:
         if error.code != "E1" or "CI" in os.environ:
             raise
