@@ -23,6 +23,7 @@ from .command import (
     spark_options,
     spark_session,
     times,
+    yield_processors,
 )
 from .interrupt import INTERRUPTED, ended_in_order
 from .progress import progress_line
@@ -140,6 +141,7 @@ def replay(
     with failures():
         from ...spark.jobs.replay import replay as job
 
+        yield_processors()
         with (
             progress_line(_sent, quiet) as shown,
             ended_in_order("Ending when the messages that are under way are confirmed") as stop,
@@ -192,6 +194,7 @@ def compact(target: str, formatter: str, quiet: bool, older_than: Any, **given: 
     with failures():
         from ...spark.jobs.compact import compact as job
 
+        yield_processors()
         with progress_line(_merged, quiet) as shown:
             result = job(target, older_than=timedelta(seconds=older_than), on_progress=shown, **given)
     text = f"{counted(result.files, 'file')} merged into {result.into:,}, {shown_size(result.bytes)}"

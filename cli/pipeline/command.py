@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -136,6 +137,15 @@ def _exit_of(text: str) -> int:
         if part in text:
             return EXITS[code]
     return EX_SOFTWARE
+
+
+def yield_processors() -> None:
+    """Lower the priority of this program, so that a broker and its clients on the same machine go first. Spark's
+    processes get theirs from their session.
+    """
+    from ...spark.priority import lower_priority
+
+    lower_priority(os.getpid())
 
 
 def spark_options(command: Command) -> Command:

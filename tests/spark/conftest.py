@@ -102,6 +102,14 @@ def spark():
     found.stop()
 
 
+@pytest.fixture(autouse=True)
+def usual_priority(monkeypatch):
+    """Commands that run in the process of the tests do not lower its priority."""
+    lowered = []
+    monkeypatch.setattr("warren.spark.priority.lower_priority", lambda process: lowered.append(process))
+    return lowered
+
+
 class _Kept:
     """The session of the tests, which a command must not stop when it ends."""
 

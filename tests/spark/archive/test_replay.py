@@ -1,6 +1,7 @@
 """A replay publishes messages with the intervals at which they arrived, or with shorter ones (SP-97)."""
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -155,13 +156,15 @@ def test_a_queue_that_does_not_exist_is_named_before_anything_is_published(tmp_p
             replay(target, url=broker.url, exchange="unbound")
 
 
-def test_a_run_that_has_published_all_says_so(tmp_path):
+def test_a_run_that_has_published_all_says_so(tmp_path, usual_priority):
     target = write(tmp_path / "archive", {"a": [0]})
     with Broker(port=0) as broker:
         broker.declare_queue("again")
         command = ["pipeline", "replay", "--url", broker.url, "--from", target, "--to-queue", "again"]
         assert CliRunner().invoke(root, command).output.startswith("1 message of 1 queue published, 1 byte")
         assert "--name begins another run" in CliRunner().invoke(root, command).output
+    # The command lets others go first.
+    assert usual_priority == [os.getpid()] * 2
 
 
 def test_wrong_speeds(tmp_path):
