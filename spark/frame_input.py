@@ -77,6 +77,14 @@ class FrameInput:
             self._take(1)
         return body
 
+    def received(self) -> memoryview:
+        """What was received and is not taken yet. It holds until the next call of another method."""
+        return self._buffer[self._at : self._end]
+
+    def skip(self, size: int) -> None:
+        """Take so many bytes of what was received."""
+        self._at += size
+
     def _frame_of_content(self) -> bytes:
         """The next frame that is no heartbeat, with its head and its end."""
         while True:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from .errors import no_pyspark
@@ -12,6 +15,14 @@ from .priority import NICE, lower_priority
 
 #: The lowest version of PySpark whose Python sources have read limits and Arrow writers.
 PYSPARK_LEAST = (4, 2)
+
+
+#: Files of Parquet that Spark compresses by zstd are compressed as fast as those of an archive, and hardly get larger.
+_ZSTD = {"spark.hadoop.parquet.compression.codec.zstd.level": "1"}
+#: The most bytes of the path of a socket, and those of the name that Spark gives it.
+_SOCKET_PATH, _SOCKET_NAME = 100, 42
+#: Environment variables with options for Java.
+_JAVA_OPTIONS = "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"
 
 
 def session(name: str = "warren", master: str = "local[*]", *, nice: int = NICE, **conf: Any) -> Any:
@@ -38,11 +49,17 @@ def session(name: str = "warren", master: str = "local[*]", *, nice: int = NICE,
         "spark.ui.showConsoleProgress": "false",
     }
     if master.startswith("local"):
-        settings |= {
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.sql.shuffle.partitions": _cores(master),
-        }
+        settings |= (
+            {
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.driver.host": "127.0.0.1",
+                "spark.sql.shuffle.partitions": _cores(master),
+            }
+            | _ZSTD
+            | _sockets()
+        )
+        if not _is_collector_chosen(conf):
+            settings["spark.driver.defaultJavaOptions"] = "-XX:+UseParallelGC"
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (settings | conf).items():
         builder = builder.config(key, value)
@@ -54,6 +71,36 @@ def session(name: str = "warren", master: str = "local[*]", *, nice: int = NICE,
             lower_priority(java.pid, nice)
     register(spark)
     return spark
+
+
+def _sockets() -> dict[str, str]:
+    """Settings by which messages go between Java and Python without the network's protocols: through sockets in a
+    folder that only this user may enter, because Spark asks for no secret there.
+    """
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "warren", "sockets")
+    if os.name != "posix" or len(os.fsencode(folder)) + 1 + _SOCKET_NAME > _SOCKET_PATH:
+        return {}
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError:
+        return {}
+    domain = "spark.python.unix.domain.socket"
+    return {f"{domain}.enabled": "true", f"{domain}.dir": str(folder)}
+
+
+def _is_collector_chosen(conf: Mapping[str, Any]) -> bool:
+    """Whether Java's options name a garbage collector. Java does not start if they name two.
+
+    Java's usual collector works beside the program, for which a session has no spare processor: Spark's Java needs a
+    fifth more time with it.
+    """
+    options = [str(conf.get(f"spark.driver.{name}JavaOptions", "")) for name in ("extra", "default")]
+    options += [os.environ.get(name, "") for name in _JAVA_OPTIONS]
+    home = os.environ.get("SPARK_CONF_DIR") or f"{os.environ.get('SPARK_HOME', '')}/conf"
+    with contextlib.suppress(OSError):
+        options.append(Path(home, "spark-defaults.conf").read_text("utf-8", "replace"))
+    return any("GC" in each for each in options)
 
 
 def register(spark: Any) -> None:

@@ -109,6 +109,8 @@ class BrokerConnection:
         self._input = FrameInput(self._receive)
         #: What `_delivered` has found, by the bytes behind the tags.
         self._known: dict[bytes, PublishedAs] = {}
+        #: The payload of the method frame of the last delivery.
+        self.delivery = b""
         #: Whether the consumer takes the bodies of its deliveries alone, without their headers.
         self._wants_bodies = False
         self._heartbeat = heartbeat_seconds
@@ -236,6 +238,7 @@ class BrokerConnection:
             if kind != FRAME_METHOD:
                 continue  # a heartbeat
             if payload.startswith(_DELIVER):
+                self.delivery = payload
                 content = self._input.body() if self._wants_bodies else self._input.content()
                 return ReceivedContent(self._delivered(payload), content)
             method = decode_method(payload)
@@ -252,6 +255,14 @@ class BrokerConnection:
             if isinstance(method, (methods.ConnectionBlocked, methods.ConnectionUnblocked)):
                 self.is_blocked = isinstance(method, methods.ConnectionBlocked)
             return method
+
+    def received(self) -> memoryview:
+        """The bytes behind the last method or delivery that have been received. They hold until the next call."""
+        return self._input.received()
+
+    def skip(self, size: int) -> None:
+        """Take deliveries of so many bytes, which the caller has found in `received`."""
+        self._input.skip(size)
 
     def _delivered(self, payload: bytes) -> PublishedAs:
         """The fields of a basic.deliver behind its tags. Deliveries with equal bytes there share one `PublishedAs`."""

@@ -9,9 +9,10 @@ from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError
 from ...amqp.frames import content_properties, with_properties
 from ...amqp.properties import decode_properties, encode_properties
-from ..rows.messages import Messages, RunDescription, from_contents
-from ..wire import BrokerConnection, PublishedAs
+from ..rows.messages import HEADER_OVERHEAD, Messages, RunDescription, from_contents
+from ..wire import CHANNEL, BrokerConnection, PublishedAs
 from .catalogue import bounds_in
+from .similar_deliveries import SimilarDeliveries
 
 #: After this many messages or bytes a `Messages` is complete.
 GROUP_MESSAGES, GROUP_BYTES = 2048, 1 << 20
@@ -30,6 +31,8 @@ def read_plain(connection: BrokerConnection, queue: str, first: int, stop: int) 
     contents: list[bytes] = []
     published: list[PublishedAs] = []
     size, at = 0, first
+    like: SimilarDeliveries | None = None
+    before: tuple[PublishedAs, bytes] | None = None
     wanted = {"x-warren-read-from": first, "x-warren-read-to": stop - 1, "x-warren-bounds": True}
     deliveries = connection.consume(queue, wanted)
     for delivery in itertools.islice(deliveries, 1):
@@ -42,11 +45,31 @@ def read_plain(connection: BrokerConnection, queue: str, first: int, stop: int) 
         contents.append(original)
         published.append(each)
         size += len(original)
-        if len(numbers) >= GROUP_MESSAGES or size >= GROUP_BYTES:
+        form = each, strip.properties
+        if form != before:
+            before, like = form, None
+        elif like is None:
+            like = _similar(connection, each, content, original)
+        found = None if like is None else like.take(connection, number + 1)
+        if found is not None or len(numbers) >= GROUP_MESSAGES or size >= GROUP_BYTES:
             yield from_contents(at, number + 1, numbers, contents, _runs(published))
             at, numbers, contents, published, size = number + 1, [], [], [], 0
+        if found is not None:
+            yield found
+            at = found.next
     if numbers:
         yield from_contents(at, numbers[-1] + 1, numbers, contents, _runs(published))
+
+
+def _similar(
+    connection: BrokerConnection, published: PublishedAs, content: bytes, original: bytes
+) -> SimilarDeliveries:
+    """What takes the deliveries that have the form of the last one, whose content was `original` before the broker
+    added the number.
+    """
+    header, stripped = (each[: HEADER_OVERHEAD + len(content_properties(each))] for each in (content, original))
+    number_at = header.rfind(_NUMBER) + len(_NUMBER)
+    return SimilarDeliveries(published, connection.delivery, header, number_at, stripped, CHANNEL)
 
 
 def _runs(published: list[PublishedAs]) -> list[RunDescription]:
@@ -73,6 +96,8 @@ class NumberRemover:
 
     def __init__(self) -> None:
         self._known: dict[bytes, bytes] = {}
+        #: The properties, without the number, of the content of the last call.
+        self.properties = b""
 
     def __call__(self, content: bytes) -> tuple[int, bytes]:
         """The number, and the content without it."""
@@ -85,6 +110,7 @@ class NumberRemover:
             if len(self._known) > 4096:
                 self._known.clear()
             stripped = self._known[key] = without_number(props)
+        self.properties = stripped
         return number, with_properties(content, stripped)
 
 

@@ -13,6 +13,7 @@ from warren.spark.options import BatchOptions
 from warren.spark.reading import range_reading as reading
 from warren.spark.reading.batch_reader import BatchReader, FilteringBatchReader
 from warren.spark.reading.offsets import QueueRange
+from warren.spark.reading.plain_reading import NumberRemover
 from warren.spark.reading.range_reading import RangeReading
 
 BOTH = pytest.mark.parametrize("mode", ["plain", "blocks"])
@@ -93,6 +94,28 @@ def test_both_ways_of_reading_make_equal_rows(broker, queue, row_plan):
         row["properties"] = row["properties"] if row["headers"] else b""
         row["headers"] = row["headers"] or None
     assert plain == blocks
+
+
+def test_deliveries_of_one_form_are_taken_at_once(broker, queue, row_plan, monkeypatch):
+    """Without blocks, messages that differ only in their bodies are not decoded one by one; all others are."""
+    broker.declare_queue(queue)
+    kinds = [{"message_id": "a"}, {"message_id": "b", "headers": {"k": "v"}}]
+    sizes = [*range(1, 400), *[7] * 400, 0, *range(400, 1, -1), 300_000, *[9] * 300]
+    for place, size in enumerate(sizes):
+        broker.publish(bytes([place % 251]) * size, queue, **kinds[place // 500 % 2])
+    for place in range(50):
+        broker.publish(b"each its own", queue, message_id=f"m{place}")
+    for _ in range(7):
+        broker.get(queue)
+    singles = []
+    one = NumberRemover.__call__
+    monkeypatch.setattr(NumberRemover, "__call__", lambda self, content: singles.append(1) or one(self, content))
+    columns = "seq,body,message_id,headers,exchange,routing_key,redelivered"
+    plain, blocks = (
+        rows(row_plan, options(broker, queue, columns=columns, readMode=mode)) for mode in ("plain", "blocks")
+    )
+    assert plain == blocks and len(plain) == len(sizes) + 50 - 7
+    assert len(singles) < 150
 
 
 @BOTH
