@@ -215,7 +215,7 @@ class PendingRuns:
             run.first += count
             if not isinstance(sizes, int):
                 run.sizes = sizes[count:]
-            if isinstance(run.arrived, list):
+            if not isinstance(run.arrived, int):
                 run.arrived = part_of(run.arrived, run.first, run.end)
         else:
             contents[piece] = [None] * count

@@ -224,7 +224,7 @@ class Run:
         if isinstance(self.expiries, list) or isinstance(other.expiries, list):
             low, high = (other, self) if is_below else (self, other)
             self.expiries = each_of(low.expiries, len(low.contents)) + each_of(high.expiries, len(high.contents))
-        if isinstance(self.arrived, list) or self.arrived != other.arrived:
+        if not isinstance(self.arrived, int) or self.arrived != other.arrived:
             low, high = (other, self) if is_below else (self, other)
             times = part_of(low.arrived, low.first, low.end), part_of(high.arrived, high.first, high.end)
             self.arrived = extended(times[0], low.first, times[1], high.first)
@@ -251,7 +251,7 @@ class Run:
             self.expiries = expiries[count:]
             expiries = expiries[:count]
         arrived = self.arrived
-        if isinstance(arrived, list):
+        if not isinstance(arrived, int):
             middle = self.first + count
             self.arrived = part_of(arrived, middle, self.end)
             arrived = part_of(arrived, self.first, middle)
