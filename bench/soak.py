@@ -4,6 +4,7 @@
 
 One client makes and removes entities of every kind (`tests/system_crash/churns.py`), except those that need an embedded
 broker. Another publishes with confirms, consumes, acknowledges and rejects, lets messages expire, and reads by number.
+The queue of a third one is never empty, and its messages come and go one by one.
 The table has the least and the most of the broker's anonymous memory in each minute. The most goes up and down by 15
 MB with the messages that wait at the moment, so the least says whether anything is left behind.
 
@@ -47,6 +48,8 @@ MESSAGES = 150
 #: Seconds from the start of one such round to the next. What waits to expire is then the same on a fast machine and on
 #: a slow one: without a pause it is what the machine publishes within `EXPIRE_SECONDS`, from 1,600 messages to 6,500.
 ROUND_SECONDS = 0.25
+#: Messages that always wait in the queue that is never empty, and how many more are with its consumer.
+READY, UNACKED = 100, 20
 #: Churns that need the controls of an embedded broker.
 EMBEDDED = {"vhosts", "requests_of_the_program"}
 
@@ -105,6 +108,18 @@ def load(server: SoakBroker, is_over: threading.Event) -> None:
             tag = last
             read_dead_letters(server)
             is_over.wait(max(0.0, next_round - time.monotonic()))
+
+
+def stand(server: SoakBroker, is_over: threading.Event) -> None:
+    with open_channel(server) as wire:
+        wire.call(1, methods.QueueDeclare(queue="standing", durable=True))
+        wire.call(1, methods.BasicQos(0, UNACKED, False))
+        content = message("standing", bytes(200))
+        wire.send(*[content] * (READY + UNACKED), frames(1, methods.BasicConsume(queue="standing")))
+        while not is_over.is_set():
+            method = next_method(wire)
+            if isinstance(method, methods.BasicDeliver):
+                wire.send(content, frames(1, methods.BasicAck(method.delivery_tag, False)))
 
 
 def confirmed_up_to(wire: Wire, number: int) -> None:
@@ -187,7 +202,8 @@ def main() -> int:
     ):
         try:
             broker.start()
-            threads = [threading.Thread(target=run, args=(work, SoakBroker(broker.port))) for work in (churn, load)]
+            server = SoakBroker(broker.port)
+            threads = [threading.Thread(target=run, args=(work, server)) for work in (churn, load, stand)]
             for thread in threads:
                 thread.start()
             try:
