@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -120,6 +121,8 @@ class FaultyDisk(Disk):
         self._dirs: set[str] = {""}
         self._fail_at: int | None = None
         self._error: BaseException | None = None
+        #: Threads of a real node share the disk. Held while names change.
+        self._lock = threading.Lock()
 
     # -- faults ---
 
@@ -188,8 +191,9 @@ class FaultyDisk(Disk):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def _change(self, directory: str, other: str, change: Callable[[dict[str, _Content]], None]) -> None:
-        change(self._names)
-        self._changes.append((directory, other, change))
+        with self._lock:
+            change(self._names)
+            self._changes.append((directory, other, change))
 
     def exists(self, path: str) -> bool:
         return path in self._names or path in self._dirs
@@ -241,12 +245,13 @@ class FaultyDisk(Disk):
     def sync_dir(self, path: str) -> None:
         self.step("sync_dir")
         left = []
-        for entry in self._changes:
-            if path in entry[:2]:
-                entry[2](self._durable_names)
-            else:
-                left.append(entry)
-        self._changes = left
+        with self._lock:
+            for entry in self._changes:
+                if path in entry[:2]:
+                    entry[2](self._durable_names)
+                else:
+                    left.append(entry)
+            self._changes = left
 
     def free_space(self) -> int:
         if self.limit is None:

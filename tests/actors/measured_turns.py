@@ -23,6 +23,10 @@ SMALL, LARGE = 600, 2400
 #: A turn in the large state may run `GROWTH` times as many lines as one in the small state, and `FLOOR` more.
 GROWTH, FLOOR = 1.4, 300
 
+#: How often a scenario is measured, until it keeps to that. On a busy machine several timers may be due at once, and
+#: one turn then does the work of several. Work that grows with the state does so each time.
+TRIES = 3
+
 #: Prepares a state of the given size on the stage, and returns the function whose turns are measured.
 Scenario = Callable[[Stage, int], Callable[[], None]]
 
@@ -77,6 +81,11 @@ def measured(of: Scenario, count: int) -> Meter:
 
 def assert_no_turn_grows(of: Scenario) -> None:
     """Assert that no turn of the scenario does more work in the large state than in the small one."""
-    small, large = measured(of, SMALL), measured(of, LARGE)
-    assert large.lines <= GROWTH * small.lines + FLOOR, (small.lines, large.lines)
-    assert large.freed <= GROWTH * small.freed + FLOOR, (small.freed, large.freed)
+    for _ in range(TRIES):
+        small, large = measured(of, SMALL), measured(of, LARGE)
+        found = (small.lines, large.lines), (small.freed, large.freed)
+        if all(more <= GROWTH * few + FLOOR for few, more in found):
+            return
+    raise AssertionError(
+        f"lines and freed blocks of the largest turn, in the small state and in the large one: {found}"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from itertools import groupby
 
 import hypothesis.strategies as st
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from warren.store.block import BlockBuilder
+from warren.store.messages.arrivals import Stretches, stretches
 from warren.store.messages.message import Origin
 from warren.store.messages.run import Run
 
@@ -61,7 +63,8 @@ def runs(draw):
         expiry = st.sampled_from([None, 77, 78])
         expiries = draw(st.one_of(expiry, st.lists(expiry, min_size=len(slots), max_size=len(slots))))
         run = Run(number, slots, origins, expiries, draw(st.booleans()), sum(sizes), sizes)
-        run.arrived = draw(st.sampled_from([0, 5, [(number - 2, 5), (number + 1, 6), (number + 3, 9)]]))
+        times = Stretches(array("Q", (max(0, number - 2), number + 1, number + 3)), array("Q", (5, 6, 9)))
+        run.arrived = draw(st.sampled_from([0, 5, times]))
         run.live = len(slots) - slots.count(None)
         found.append(run)
         number = run.end
@@ -71,7 +74,7 @@ def runs(draw):
 def time_of(run, number):
     if isinstance(run.arrived, int):
         return run.arrived or None
-    return [time for first, time in run.arrived if first <= number][-1]
+    return [time for low, _, time in stretches(run.arrived, run.first, run.end) if low <= number][-1]
 
 
 def messages_of(runs, has_bodies=True):
