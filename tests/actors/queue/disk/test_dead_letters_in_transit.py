@@ -5,7 +5,6 @@ processes, each message is in exactly one place.
 from __future__ import annotations
 
 import errno
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
@@ -21,7 +20,6 @@ from warren.amqp.frames import content_body
 from warren.routing.arguments.queue_settings import queue_settings
 from warren.routing.changes import BindingAdded
 from warren.routing.rows import Binding
-from warren.runtime.loop import lanes
 
 from ...disk_stage import DurableStage, HeldDisk, Publisher, Queue_, consumer
 from ...stage import Stub
@@ -127,7 +125,7 @@ def in_turns_of(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Have no turn deal with more than `most` targets of a dead letter, and no process have two turns in a round."""
     monkeypatch.setattr(dead_letterer, "FAN_OUT", most)
     monkeypatch.setattr(dead_letters_in_transit, "SENT_AT_ONCE", most)
-    monkeypatch.setattr(lanes, "LONG_TURN_SECONDS", math.inf)
+    monkeypatch.setattr("warren.runtime.loop.lanes.LONG_TURN_SECONDS", 600.0)
 
 
 def arrived(stage: DurableStage) -> None:
