@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..runtime.machine.priority import NICE, lower_priority
 from .errors import no_pyspark
 from .java import java_home
-from .priority import NICE, lower_priority
 
 #: The lowest version of PySpark whose Python sources have read limits and Arrow writers.
 PYSPARK_LEAST = (4, 2)

@@ -143,7 +143,7 @@ def yield_processors() -> None:
     """Lower the priority of this program, so that a broker and its clients on the same machine go first. Spark's
     processes get theirs from their session.
     """
-    from ...spark.priority import lower_priority
+    from ...runtime.machine.priority import lower_priority
 
     lower_priority(os.getpid())
 

@@ -106,7 +106,7 @@ def spark():
 def usual_priority(monkeypatch):
     """Commands that run in the process of the tests do not lower its priority."""
     lowered = []
-    monkeypatch.setattr("warren.spark.priority.lower_priority", lambda process: lowered.append(process))
+    monkeypatch.setattr("warren.runtime.machine.priority.lower_priority", lambda process: lowered.append(process))
     return lowered
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from warren.spark.priority import lower_priority
+from warren.runtime.machine.priority import lower_priority
 
 #: Starts a thread, and then shows that it has.
 TWO_THREADS = """
