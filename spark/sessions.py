@@ -17,8 +17,8 @@ from .java import java_home
 PYSPARK_LEAST = (4, 2)
 
 
-#: Spark compresses files of Parquet by zstd at level 3. At level 1, that of an archive, it is faster, and files hardly get
-#: larger.
+#: Spark compresses files of Parquet by zstd at level 3. At level 1, that of an archive, it is faster, and the files
+#: hardly get larger.
 _ZSTD = {"spark.hadoop.parquet.compression.codec.zstd.level": "1"}
 #: The most bytes of the path of a socket, and those of the name that Spark gives it.
 _SOCKET_PATH, _SOCKET_NAME = 100, 42
