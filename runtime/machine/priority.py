@@ -26,7 +26,7 @@ def lower_priority(process: int, nice: int = NICE) -> None:
             with contextlib.suppress(ProcessLookupError):
                 if os.getpriority(os.PRIO_PROCESS, thread) < nice:
                     os.setpriority(os.PRIO_PROCESS, thread, nice)
-                    # Look again: the thread may have started another one before.
+                    # It may have started another thread with its old priority before, so look at all again.
                     is_changed = True
 
 

@@ -64,7 +64,7 @@ class ArchiveRun:
         return True
 
     def end(self) -> bool:
-        """Have the run end after the micro-batch that is being written; returns whether there is none."""
+        """Have the run end after the micro-batch that is being written. Returns True if none is being written."""
         with self._lock:
             self._is_ending.set()
             return not self._is_writing
@@ -127,7 +127,7 @@ class ArchiveRun:
             return 0, self._reader.initialOffset()
         end = self._checkpoint.offset(planned)
         if planned > committed and self._begin():
-            # The end of the first micro-batch has its beginning as well.
+            # No earlier micro-batch tells where the first one began, so its own end says that, too.
             start = self._checkpoint.offset(planned - 1) if planned else {**end, "queues": end["from"]}
             self._write(planned, start, end)
         return planned + 1, end

@@ -33,7 +33,7 @@ OWN = "_warren"
 THROUGH_SPARK = "through_spark"
 #: The version of `compacted.json`.
 VERSION = 1
-#: Every so many micro-batches the entry of the log repeats all before it.
+#: After so many micro-batches an entry of the log repeats all entries before it, so that a reader needs few files.
 REPEATED = 100
 #: The folder of the log among the notes, the first line of an entry, and the end of the name of one that repeats all.
 _LOG, _ENTRY, _WHOLE = "_spark_metadata", "v1", ".compact"

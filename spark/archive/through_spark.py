@@ -88,7 +88,7 @@ class SparkRun:
         return has_ended
 
     def end(self) -> bool:
-        """Have the run end after the micro-batch that is being written; returns whether there is none."""
+        """Have the run end after the micro-batch that is being written. Returns True if none is being written."""
         if self._last is None:
             self._last = self._checkpoint.last_planned()
         return self._committed() >= self._last

@@ -92,7 +92,7 @@ class SimilarDeliveries:
         return Messages(first, int(numbers[-1]) + 1, numbers, joined, bounds, [run])
 
     def _bounds(self, received: memoryview) -> tuple[Sequence[int], Sequence[int]]:
-        """Where each delivery begins and ends, as far as the sizes of bodies tell that and the input has them whole."""
+        """Where the deliveries begin and end that have arrived whole, if all have the form: body sizes tell it."""
         starts, ends = [], []
         size_at, rest = self._body_at + 3, self._body_at + BODY_HEAD + FRAME_END
         at, last = 0, len(received) - rest

@@ -221,7 +221,7 @@ def slices(data: Any, begins: Any, ends: Any) -> Any:
 
 
 def taken(values: Any, places: Any) -> Any:
-    """The values at these places of an array, as a dictionary array."""
+    """The values that an array has at these places, as a dictionary array."""
     encoded = values.dictionary_encode()
     if not len(encoded.dictionary):
         return pa.nulls(len(places), encoded.type)

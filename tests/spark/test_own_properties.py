@@ -58,7 +58,7 @@ def test_whole_properties(plans, many, place):
 @settings(max_examples=75, deadline=None)
 @given(st.lists(properties | damaged, min_size=1, max_size=6), st.sampled_from([-1, 64]))
 def test_a_task_of_an_archive_makes_the_same_rows(many, few):
-    """The columns in which each distinct value is there once have the values of the plain columns."""
+    """A column that has each distinct value once has the same values in its rows as a plain column."""
     options = BatchOptions.parse({"queue": "q", "columns": "all"})
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(columns, "FEW_PROPERTIES", few)
