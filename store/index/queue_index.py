@@ -354,16 +354,11 @@ class QueueIndex:
         self._flush = FlushJob(self._disk, self._directory, [], removed, set(), False, False)
         return self._flush
 
-    @property
-    def unflushed_runs(self) -> int:
-        """How many runs of entries a flush would write."""
-        return len(self.unflushed.embedded.runs) + len(self.unflushed.stored.runs)
-
-    def take_flush(self, is_synced: bool = False, most: tuple[int, int] | None = None) -> FlushJob | None:
+    def take_flush(self, is_synced: bool = False, most: tuple[int, int, int] | None = None) -> FlushJob | None:
         """A flush of all unflushed entries that are not held, and of all acks; None if there are none.
 
-        The flush before has been `flushed`. `most` is a pair of runs and bytes, which bounds the embedded and the
-        stored entries separately: the flush takes no further run of a kind when it has this many runs or bytes of it.
+        The flush before has been `flushed`. `most` are numbers of runs, bytes and messages, which bound the embedded
+        and the stored entries separately: the flush takes no further run of a kind when it has that many of it.
         """
         assert self._flush is None, "one flush at a time"
         removable = self._emptied.take()

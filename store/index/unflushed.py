@@ -90,6 +90,16 @@ class Unflushed:
                 flushing.discard(span)  # the flush under way writes these entries, so a later flush writes their acks
         return (span,)
 
+    @property
+    def runs(self) -> int:
+        """How many runs of entries a flush would write."""
+        return len(self.embedded.runs) + len(self.stored.runs)
+
+    @property
+    def count(self) -> int:
+        """How many entries a flush would write."""
+        return self.embedded.count + self.stored.count
+
     def has_any(self, span: range) -> bool:
         """Whether any of these entries is here and not under way."""
         return bool(self.embedded.count_in(span) or self.stored.count_in(span))
@@ -145,11 +155,11 @@ class Unflushed:
 
     # -- for a flush ---
 
-    def take(self, most: tuple[int, int] | None) -> tuple[PendingRuns, PendingRuns]:
+    def take(self, most: tuple[int, int, int] | None) -> tuple[PendingRuns, PendingRuns]:
         """Take out the embedded and the stored entries that a flush is to write: all that are not held.
 
-        `most` is a pair of runs and bytes, for each of the two kinds: no further run of a kind is taken when this many
-        runs, or runs whose bodies have this many bytes, are taken.
+        `most` are numbers of runs, bytes and messages, for each of the two kinds: no further run of a kind is taken
+        when this many runs, or runs with this many messages or whose bodies have this many bytes, are taken.
         """
         held = self._take_held()
         if most is None:

@@ -306,13 +306,14 @@ class PendingRuns:
         """The pending numbers of `span`, ascending."""
         return [run.first + index for run, index in self._slots(span)] if span else []
 
-    def take_oldest(self, most: int, most_bytes: int) -> PendingRuns:
-        """Remove and return the runs with the lowest numbers: at most `most`, and no further run once their bodies have
-        `most_bytes` bytes.
+    def take_oldest(self, most: int, most_bytes: int, most_messages: int) -> PendingRuns:
+        """Remove and return the runs with the lowest numbers: at most `most`, and no further run once they have
+        `most_messages` messages or bodies of `most_bytes` bytes.
         """
         taken = PendingRuns()
         blocks = self.runs.blocks
-        while len(taken.runs) < most and taken.body_bytes < most_bytes and blocks[0]:
+        is_full = False
+        while len(taken.runs) < most and not is_full and blocks[0]:
             block = blocks[0]
             count = 0
             for run in block[: most - len(taken.runs)]:
@@ -320,7 +321,8 @@ class PendingRuns:
                 taken.runs.append(run)
                 taken._count(run, run.live, run.body_bytes)
                 self._count(run, -run.live, -run.body_bytes)
-                if taken.body_bytes >= most_bytes:
+                is_full = taken.body_bytes >= most_bytes or taken.count >= most_messages
+                if is_full:
                     break
             del block[:count]
             self.runs.drop_empty()

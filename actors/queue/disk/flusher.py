@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.queue")
 
-#: Parts after which a flush writes all the rest, so that it ends even if paging is quicker than the disk.
-MOST_PARTS = 64
+#: Parts beyond those that a flush has at its beginning, after which it writes all the rest, so that it ends even if
+#: paging is quicker than the disk.
+MORE_PARTS = 64
 
 
 class Flusher:
@@ -149,7 +150,7 @@ class Flusher:
         """
         writer = level.segment_writer
         is_whole = is_synced or writer.needs_sync
-        for _ in range(MOST_PARTS):
+        for _ in range(writer.parts + MORE_PARTS):
             if not writer.parts:
                 break
             if not await self._may_flush(level):

@@ -24,10 +24,12 @@ from .placement import Placement, recovered
 from .sub_queues import Delta
 from .unconfirmed import Unconfirmed
 
-#: Runs of index entries, and bytes of their bodies, that one part of a flush has at most. A turn goes through the runs,
-#: at 4 µs each, and the bytes are copied: a queue that pages because memory is short must not take much more first.
+#: Runs of index entries, bytes of their bodies, and entries that one part of a flush has at most. A turn goes through
+#: the runs, at 4 µs each, and the bytes are copied: a queue that pages because memory is short must not take much more
+#: first. Another turn frees what was written. With 180,000 messages of a byte, that took 8 ms.
 PART_RUNS = 256
 PART_BYTES = 4 << 20
+PART_MESSAGES = 32_768
 
 #: A flush of fewer bytes is written without a check whether the disk has room for it.
 UNCHECKED_BYTES = 64 << 10
@@ -99,7 +101,10 @@ class SegmentWriter:
     @property
     def parts(self) -> int:
         """How many times `take_part` should be called before a flush is taken."""
-        return self._index.unflushed_runs // PART_RUNS + self._index.unflushed_bytes // PART_BYTES
+        unflushed = self._index.unflushed
+        return (
+            unflushed.runs // PART_RUNS + unflushed.embedded.body_bytes // PART_BYTES + unflushed.count // PART_MESSAGES
+        )
 
     def take_part(self) -> FlushJob | None:
         """The job of an unsynced flush of the oldest entries; None if there is nothing to write.
@@ -107,7 +112,7 @@ class SegmentWriter:
         Publishes that wait for a flush wait for the next whole one, which syncs what this one has written.
         """
         assert not self._releases, "a release reads files that a flush may remove"
-        return self._index.take_flush(False, (PART_RUNS, PART_BYTES))
+        return self._index.take_flush(False, (PART_RUNS, PART_BYTES, PART_MESSAGES))
 
     def flushed(self, flush: FlushJob) -> None:
         if flush.parts:

@@ -143,7 +143,7 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(
         sync=st.booleans(),
         only_remove=st.sampled_from([False, False, True]),
-        most=st.sampled_from([None, None, (1, 1000), (9, 1)]),
+        most=st.sampled_from([None, None, (1, 1000, 1000), (9, 1, 1000), (9, 1000, 1)]),
     )
     def take_flush(self, sync, only_remove, most=None):
         """Begin a flush, during which publishes, acks, purges and reads go on."""

@@ -260,7 +260,8 @@ class AheadRangeMachine(PagedRangeMachine):
     def take_flush(self, is_synced):
         """Take a flush and run it, or only a part of it if `is_synced` is None."""
         writer = self.queue.segment_writer
-        self.flush = writer._index.take_flush(False, (2, 1000)) if is_synced is None else writer.take_flush(is_synced)
+        part = (2, 1000, 1000)
+        self.flush = writer._index.take_flush(False, part) if is_synced is None else writer.take_flush(is_synced)
 
     @precondition(lambda self: self.flush is not None)
     @rule()

@@ -6,8 +6,10 @@ as soon as its rows are complete. A queue is asked only for columns that its row
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from .....amqp.fields import TYPE_NAMES, Table
@@ -43,6 +45,9 @@ log = logging.getLogger("warren.node")
 SLICE = 100
 ARGUMENTS_AS_ONE = 32
 
+#: Things that are sorted in one turn. To sort 20,000 queues takes 10 ms.
+SORTED = 2_000
+
 #: The states of a connection that is being closed already.
 ENDING = ("closing", "closed")
 
@@ -66,21 +71,21 @@ async def list_queues(
     `online` and `offline` together are all queues, as in RabbitMQ.
     """
     chosen = QUEUES.chosen(columns or [])
-    rows = [
-        row
-        for row in _queue_rows(operator, vhost)
-        if (online == offline or (row.state == "running") == online)
-        and (not local or row.node == operator.context.node_name)
-    ]
     asks = not QUEUE_ROW_COLUMNS.issuperset(chosen)
     wanted = frozenset(chosen)
-    for slice_ in _slices(rows):
-        answers: list[InfoItems | None] = [None] * len(slice_)
+    for slice_ in _slices(await _queue_rows(operator, vhost)):
+        rows = [
+            row
+            for row in slice_
+            if (online == offline or (row.state == "running") == online)
+            and (not local or row.node == operator.context.node_name)
+        ]
+        answers: list[InfoItems | None] = [None] * len(rows)
         if asks:
-            answers = await _infos(operator, slice_, not QUEUE_STORAGE_COLUMNS.isdisjoint(chosen))
+            answers = await _infos(operator, rows, not QUEUE_STORAGE_COLUMNS.isdisjoint(chosen))
         found = [
             answer if answer is not None and wanted <= answer.keys() else _queue_columns(operator, row, answer)
-            for row, answer in zip(slice_, answers)
+            for row, answer in zip(rows, answers)
             if answer is not None or _still_exists(operator, row)
         ]
         yield [_selected(items, chosen) for items in found]
@@ -116,17 +121,15 @@ async def list_unresponsive_queues(
 ) -> AsyncIterator[Rows]:
     """The queues that run and do not answer within `queue_timeout` seconds; `local` queues are at home on this node."""
     chosen = UNRESPONSIVE_QUEUES.chosen(columns or [])
-    rows = [
-        row
-        for row in _queue_rows(operator, vhost)
-        if row.state == "running" and (not local or row.node == operator.context.node_name)
-    ]
-    for slice_ in _slices(rows):
-        counts = [operator.process.ask(row.address, to_queue.counts(), timeout=queue_timeout) for row in slice_]
+    for slice_ in _slices(await _queue_rows(operator, vhost)):
+        rows = [
+            row for row in slice_ if row.state == "running" and (not local or row.node == operator.context.node_name)
+        ]
+        counts = [operator.process.ask(row.address, to_queue.counts(), timeout=queue_timeout) for row in rows]
         answers = await in_time(counts)
         silent = [
             _queue_columns(operator, row, None)
-            for row, answer in zip(slice_, answers)
+            for row, answer in zip(rows, answers)
             if answer is None and _still_exists(operator, row)
         ]
         yield [_selected(items, chosen) for items in silent]
@@ -139,8 +142,8 @@ async def list_exchanges(operator: Operator, *, vhost: str, columns: list[str] |
     chosen = EXCHANGES.chosen(columns or [])
     check_vhost(operator, vhost)
     found = await operator.process.ask(operator.context.metadata, to_metadata.list("exchanges", vhost))
-    found.sort(key=lambda items: items["name"])
-    async for rows in _selected_slices(operator, found, chosen):
+    in_order = await sorted_in_parts(operator, found, itemgetter("name"))
+    async for rows in _selected_slices(operator, in_order, chosen):
         yield rows
 
 
@@ -219,10 +222,11 @@ async def list_consumers(operator: Operator, *, vhost: str, columns: list[str] |
     """The consumers of a virtual host's queues."""
     chosen = CONSUMERS.chosen(columns or [])
     seen: ConsumerNames = set()
-    for slice_ in _slices([row for row in _queue_rows(operator, vhost) if row.state == "running"]):
-        asked = [operator.process.ask(row.address, to_queue.consumers_info(), timeout=ANSWER_SECONDS) for row in slice_]
+    for slice_ in _slices(await _queue_rows(operator, vhost)):
+        rows = [row for row in slice_ if row.state == "running"]
+        asked = [operator.process.ask(row.address, to_queue.consumers_info(), timeout=ANSWER_SECONDS) for row in rows]
         answers = await in_time(asked)
-        found = [items for row, answer in zip(slice_, answers) for items in logical_consumers(row, answer or (), seen)]
+        found = [items for row, answer in zip(rows, answers) for items in logical_consumers(row, answer or (), seen)]
         del asked, answers
         for part in emptied(found):
             yield [_selected({**items, "channel_pid": pid(items["node"], items["channel"])}, chosen) for items in part]
@@ -266,9 +270,22 @@ async def _connections(operator: Operator) -> AsyncIterator[tuple[str, Sequence[
             yield name, addresses
 
 
-def _queue_rows(operator: Operator, vhost: str) -> list[QueueRow]:
+async def _queue_rows(operator: Operator, vhost: str) -> Iterator[QueueRow]:
     check_vhost(operator, vhost)
-    return sorted(operator.context.routing.queues(vhost), key=lambda row: row.name)
+    return await sorted_in_parts(operator, operator.context.routing.queues(vhost), attrgetter("name"))
+
+
+async def sorted_in_parts(
+    operator: Operator, things: Sequence[Item], key: Callable[[Item], str], part: int = SORTED
+) -> Iterator[Item]:
+    """The things in the order of their keys. They are sorted in parts, with the turns of others in between, and the
+    parts are merged while the caller goes through them.
+    """
+    parts = []
+    for start in range(0, len(things), part):
+        parts.append(sorted(things[start : start + part], key=key))
+        await operator.process.next_turn()
+    return heapq.merge(*parts, key=key)
 
 
 def _still_exists(operator: Operator, row: QueueRow) -> bool:
@@ -290,16 +307,18 @@ def _queue_columns(operator: Operator, row: QueueRow, answer: InfoItems | None) 
     return items
 
 
-def _slices(things: Sequence[Item]) -> Iterator[Sequence[Item]]:
+def _slices(things: Iterable[Item]) -> Iterator[list[Item]]:
     """The things in slices of `SLICE`; fewer if they have very many arguments."""
-    start = work = 0
-    for end, thing in enumerate(things, 1):
+    slice_: list[Item] = []
+    work = 0
+    for thing in things:
+        slice_.append(thing)
         work += _work(thing)
         if work >= SLICE:
-            yield things[start:end]
-            start, work = end, 0
-    if start < len(things):
-        yield things[start:]
+            yield slice_
+            slice_, work = [], 0
+    if slice_:
+        yield slice_
 
 
 def emptied(things: list[Item]) -> Iterator[list[Item]]:
@@ -323,7 +342,7 @@ def _work(thing: object) -> int:
 
 
 async def _selected_slices(
-    operator: Operator, rows: Sequence[InfoItems], chosen: tuple[str, ...]
+    operator: Operator, rows: Iterable[InfoItems], chosen: tuple[str, ...]
 ) -> AsyncIterator[Rows]:
     for slice_ in _slices(rows):
         yield [_selected(items, chosen) for items in slice_]

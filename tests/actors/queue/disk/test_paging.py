@@ -131,9 +131,10 @@ def test_a_crash_with_everything_paged_out(stage):
     assert bodies(drained(stage, stage.restarted(), len(wanted))) == wanted
 
 
-def test_a_flush_of_many_runs_is_done_in_parts(stage, monkeypatch):
-    """Messages of alternating priorities are a run each. Such a flush is done by several jobs, and no
-    message is lost.
+@pytest.mark.parametrize(("limit", "most"), [("PART_RUNS", 4), ("PART_MESSAGES", 20)])
+def test_a_flush_of_many_messages_is_done_in_parts(stage, monkeypatch, limit, most):
+    """A flush of many runs or of many messages is done by several jobs, and no message is lost. Each batch of
+    persistent messages between transient ones is a run.
     """
     parts, take_part = [], SegmentWriter.take_part
 
@@ -142,7 +143,7 @@ def test_a_flush_of_many_runs_is_done_in_parts(stage, monkeypatch):
         return parts[-1]
 
     monkeypatch.setattr(SegmentWriter, "take_part", recorded)
-    monkeypatch.setattr("warren.store.queue.variable.segment_writer.PART_RUNS", 4)
+    monkeypatch.setattr(f"warren.store.queue.variable.segment_writer.{limit}", most)
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = []
     for turn in range(40):
