@@ -9,8 +9,12 @@ if the name of the header is among their bytes. `slow_deduplication_key` is the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .fields import Table
+from .frames import content_properties
 from .properties import (
+    FLAG_CLUSTER_ID,
     FLAG_CONTENT_ENCODING,
     FLAG_CONTENT_TYPE,
     FLAG_CORRELATION_ID,
@@ -40,6 +44,31 @@ _BEHIND_HEADERS = (
     (FLAG_REPLY_TO, True),
     (FLAG_EXPIRATION, True),
 )
+
+#: By the property flags as they stand in a content: the place of a message-id that only the delivery mode and the
+#: priority come before. Most clients that set a message-id set no property with text before it.
+_PLACES = {
+    (flags | behind).to_bytes(2, "big"): 21 + size
+    for flags, size in (
+        (FLAG_MESSAGE_ID, 0),
+        (FLAG_MESSAGE_ID | FLAG_DELIVERY_MODE, 1),
+        (FLAG_MESSAGE_ID | FLAG_PRIORITY, 1),
+        (FLAG_MESSAGE_ID | FLAG_DELIVERY_MODE | FLAG_PRIORITY, 2),
+    )
+    for behind in range(0, FLAG_MESSAGE_ID, FLAG_CLUSTER_ID)
+}
+
+
+def deduplication_keys(contents: Sequence[bytes]) -> list[bytes | None]:
+    """The `deduplication_key` of each content."""
+    keys: list[bytes | None] = []
+    for content in contents:
+        at = _PLACES.get(content[19:21])
+        if at is None:
+            keys.append(deduplication_key(content_properties(content)))
+        else:
+            keys.append(_FROM_MESSAGE_ID + content[at + 1 : at + 1 + content[at]])
+    return keys
 
 
 def deduplication_key(props: bytes) -> bytes | None:

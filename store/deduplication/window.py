@@ -15,7 +15,7 @@ disk, since the messages are lost when all nodes stop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -73,13 +73,36 @@ class _Generation:
         return digest in self.sets[at] or self.transient is not None and digest in self.transient[at]
 
     def add(self, digest: bytes, is_transient: bool) -> None:
-        if not is_transient:
-            sets = self.sets
-        elif self.transient is None:
-            sets = self.transient = [set() for _ in self.sets]
+        self._of_kind(is_transient)[int.from_bytes(digest[:2], "big") & self.mask].add(digest)
+
+    def add_all(self, digests: Sequence[bytes], is_transient: bool) -> None:
+        """As `add` for each, in a third of the time."""
+        sets, mask = self._of_kind(is_transient), self.mask
+        if mask <= 0xFF:
+            for digest in digests:
+                sets[digest[1] & mask].add(digest)
         else:
-            sets = self.transient
-        sets[int.from_bytes(digest[:2], "big") & self.mask].add(digest)
+            for digest in digests:
+                sets[(digest[0] << 8 | digest[1]) & mask].add(digest)
+
+    def has_any(self, digests: Sequence[bytes]) -> bool:
+        """As `__contains__` for each, in a third of the time."""
+        mask = self.mask
+        for sets in (self.sets,) if self.transient is None else (self.sets, self.transient):
+            if mask <= 0xFF:
+                found = [digest in sets[digest[1] & mask] for digest in digests]
+            else:
+                found = [digest in sets[(digest[0] << 8 | digest[1]) & mask] for digest in digests]
+            if True in found:
+                return True
+        return False
+
+    def _of_kind(self, is_transient: bool) -> list[set[bytes]]:
+        if not is_transient:
+            return self.sets
+        if self.transient is None:
+            self.transient = [set() for _ in self.sets]
+        return self.transient
 
     def all_sets(self) -> list[set[bytes]]:
         return self.sets if self.transient is None else self.sets + self.transient
@@ -111,6 +134,23 @@ class Window:
             if digest in each.sets[at] or each.transient is not None and digest in each.transient[at]:
                 return True
         return False
+
+    def has_any(self, digests: Sequence[bytes]) -> bool:
+        """Whether the window has one of these digests."""
+        return self._recent.has_any(digests) or any([each.has_any(digests) for each in self._older])
+
+    def add_new(self, digests: Sequence[bytes], is_transient: bool = False) -> None:
+        """Add digests that are not in the recent generation, all of them different."""
+        if not digests:
+            return
+        if self._count + len(digests) < self.size:
+            if self._disposed:
+                self._disposed.pop()
+            self._recent.add_all(digests, is_transient)
+            self._count += len(digests)
+        else:
+            for digest in digests:
+                self.add(digest, is_transient)
 
     def add(self, digest: bytes, is_transient: bool = False) -> None:
         """Add a digest that is not in the recent generation."""

@@ -3,8 +3,9 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from warren.amqp.deduplication_key import HEADER, deduplication_key, slow_deduplication_key
+from warren.amqp.deduplication_key import HEADER, deduplication_key, deduplication_keys, slow_deduplication_key
 from warren.amqp.fields import Table, table_from
+from warren.amqp.frames import build_content
 from warren.amqp.properties import Properties, encode_properties
 
 TEXTS = st.none() | st.text(max_size=20)
@@ -24,6 +25,16 @@ PROPERTIES = st.builds(
     message_id=TEXTS,
     timestamp=st.sampled_from([None, 5]),
     app_id=TEXTS,
+    cluster_id=TEXTS,
+)
+#: Nothing with text comes before the message-id of these.
+PLAIN = st.builds(
+    Properties,
+    delivery_mode=st.sampled_from([None, 1, 2]),
+    priority=st.sampled_from([None, 0, 9]),
+    message_id=TEXTS,
+    timestamp=st.sampled_from([None, 5]),
+    user_id=TEXTS,
 )
 
 
@@ -31,6 +42,13 @@ PROPERTIES = st.builds(
 def test_the_fast_way_finds_what_decoding_finds(properties):
     props = encode_properties(properties)
     assert deduplication_key(props) == slow_deduplication_key(props)
+
+
+@given(st.lists(st.tuples(PROPERTIES | PLAIN, st.binary(max_size=300)), max_size=5))
+def test_the_keys_of_contents_are_those_of_their_properties(messages):
+    encoded = [(encode_properties(properties), body) for properties, body in messages]
+    contents = [build_content(1, props, body, 4096) for props, body in encoded]
+    assert deduplication_keys(contents) == [slow_deduplication_key(props) for props, _ in encoded]
 
 
 def key(**properties):

@@ -29,8 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ....amqp.deduplication_key import deduplication_key
-from ....amqp.frames import content_properties
+from ....amqp.deduplication_key import deduplication_keys
 from ....store.deduplication.window import NO_KEY, Window, digester
 from ....store.messages.parts import Part, split_parts
 
@@ -88,14 +87,10 @@ class Deduplication:
 
     def digests(self, user: str, origins: Origins, contents: Sequence[bytes]) -> list[bytes] | None:
         """The digest of each content, `NO_KEY` for one that has no key or is not compared; None if all are such."""
-        keys: list[bytes | None]
-        if self.came_through is None:
-            keys = [deduplication_key(content_properties(content)) for content in contents]
-        else:
-            keys = [
-                deduplication_key(content_properties(content)) if is_compared else None
-                for content, is_compared in zip(contents, self.came_through.which(origins, contents))
-            ]
+        keys = deduplication_keys(contents)
+        if self.came_through is not None:
+            compared = self.came_through.which(origins, contents)
+            keys = [key if is_compared else None for key, is_compared in zip(keys, compared)]
         if keys.count(None) == len(keys):
             return None
         ours = self._digesters.get(user)
@@ -120,7 +115,10 @@ class Deduplication:
         messages, or of earlier ones of the same run, which may yet be refused.
         """
         window = self.window
-        earlier: set[bytes] = set()
+        earlier = set(digests)
+        if len(earlier) == len(digests) and not window.has_any(digests):
+            return [(len(digests), False)]
+        earlier.clear()
         found: list[tuple[int, bool]] = []
         was_known = False
         for at, digest in enumerate(digests):
@@ -138,12 +136,11 @@ class Deduplication:
 
     def accepted(self, first: int, digests: Sequence[bytes], is_persistent: bool) -> None:
         """Note that the queue has accepted messages under the numbers from `first` on, in this turn."""
-        window, unsafe, numbers = self.window, self._unsafe, self._numbers
-        for number, digest in enumerate(digests, first):
-            if digest != NO_KEY:
-                window.add(digest, not is_persistent)
-                unsafe[number] = digest
-                numbers[digest] = number
+        numbers = range(first, first + len(digests))
+        with_key = [(number, digest) for number, digest in zip(numbers, digests) if digest != NO_KEY]
+        self.window.add_new([digest for _, digest in with_key], not is_persistent)
+        self._unsafe.update(with_key)
+        self._numbers.update([(digest, number) for number, digest in with_key])
         if is_persistent and self._log is not None:
             self._log.record(first, digests)
         if self.tell_mirrors is not None:
@@ -241,7 +238,7 @@ class Deduplication:
 
     def are_safe(self, ranges: Sequence[ConfirmRange]) -> list[Part]:
         """Messages with numbers in these closed ranges are safe; returns the parts of their duplicates."""
-        unsafe = self._unsafe
+        unsafe, numbers, waiting = self._unsafe, self._numbers, self._waiting
         parts: list[Part] = []
         for first, last in ranges:
             if not unsafe:
@@ -253,7 +250,8 @@ class Deduplication:
             for number in found:
                 digest = unsafe.pop(number)
                 # a narrow window may have forgotten this key, and have it again under a later number
-                if self._numbers.get(digest) == number:
-                    del self._numbers[digest]
-                parts += self._waiting.pop(number, ())
+                if numbers.get(digest) == number:
+                    del numbers[digest]
+                if waiting:
+                    parts += waiting.pop(number, ())
         return parts

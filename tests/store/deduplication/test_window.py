@@ -131,3 +131,34 @@ def test_transient_digests_come_apart():
     window.add_all([digest(2), NO_KEY])
     window.add_all([digest(3), digest(2)], True)
     assert window.part(0)[1:] in (([digest(2)], [digest(1), digest(3)]), ([digest(2)], [digest(3), digest(1)]))
+
+
+def add_if_new(window, numbers, is_transient, as_batch):
+    """Add those numbers that the window does not have, at once or one by one."""
+    new = [digest(number) for number in dict.fromkeys(numbers) if digest(number) not in window]
+    if as_batch:
+        window.add_new(new, is_transient)
+    else:
+        for each in new:
+            window.add(each, is_transient)
+
+
+@given(
+    sets=st.sampled_from([1, 4, 512]),
+    size=st.integers(1, 20),
+    batches=st.lists(st.tuples(st.lists(st.integers(0, 60), max_size=15), st.booleans()), max_size=12),
+)
+def test_a_batch_is_as_its_digests_one_by_one(sets, size, batches):
+    """Windows of all widths have the same digests, whether they come in batches or not. 512 sets are those of a window
+    of two million digests.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warren.store.deduplication.window.SET_SIZE", max(1, size // sets))
+        batched, single = Window(max(size, sets)), Window(max(size, sets))
+        for numbers, is_transient in batches:
+            asked = [digest(number) for number in numbers]
+            assert batched.has_any(asked) is any(each in single for each in asked)
+            add_if_new(batched, numbers, is_transient, True)
+            add_if_new(single, numbers, is_transient, False)
+            assert len(batched) == len(single) and batched.generation == single.generation
+            assert batched._recent.sets == single._recent.sets and batched._recent.transient == single._recent.transient
