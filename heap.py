@@ -7,7 +7,7 @@ when a client goes away with thousands of queues, whichever turn freed the last 
 below it too, which took 17 ms for 32 MiB. So nothing is given back when memory is freed.
 
 By default each of the threads that write segments and bodies also has a heap of its own, an arena, which keeps what it
-needed once: a broker whose queues paged out had 15 MB more of them than with one heap. All threads but one wait for the
+needed once: a broker whose queues paged out took 15 MB more memory than with one heap. All threads but one wait for the
 interpreter most of the time, so one heap is enough.
 
 What a server keeps is given back a few seconds later in another thread, when the server does not need it again

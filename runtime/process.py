@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from .system.local_names import IsExpected, Resolve
     from .system.meter import Meter
 
-#: Handlers that the runtime calls by itself. They have no sender and no message has their names, so that no process can
-#: forge ("exit",) or ("down", ...).
+#: Handlers that the runtime calls by itself, most of them without a sender. No message has their names, so that no
+#: process can forge ("exit",) or ("down", ...).
 EVENTS = frozenset(
     "on_" + event
     for event in (
@@ -126,11 +126,12 @@ class Process(Actor):
     #: The messages that the process receives; `tests/architecture` checks that its handlers fit.
     contract: ClassVar[type[Contract]] = Contract
 
-    #: Most messages that may wait in the mailbox. With more, the process is killed and its parent gets `on_overload`.
+    #: The most messages that may wait in the mailbox; with more, the process is killed, and its parent gets
+    #: `on_overload`.
     mailbox_limit: ClassVar[int] = 1_000_000
 
-    #: Most messages that the process handles in one turn, and most coroutines that it resumes, if that is less than for
-    #: others: for processes that take long for a message.
+    #: The most messages that the process handles in one turn, and the most coroutines that it resumes. A process that
+    #: takes long for a message sets a lower limit; the budget of the event loop may be lower still.
     turn_limit: ClassVar[int] = 64
 
     #: The payloads of timers that carry on with work in progress, such as a write that is put off for a moment. As long
@@ -334,14 +335,14 @@ class Process(Actor):
         return pending
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        """Return what `await` waits for: `seconds` to pass. Other messages are handled meanwhile."""
+        """Return an awaitable that ends after `seconds`. Other messages are handled meanwhile."""
         ref = self._new_ref()
         pending = self._asks[ref] = Pending(None)
         self._host.start_timer(seconds, TimerCall(partial(self._answer, self.myAddress, ref, True, None)))
         return pending
 
     def next_turn(self) -> Awaitable[None]:
-        """Return what `await` waits for: the next turn of this process, which comes after those of others that wait.
+        """Return an awaitable that ends in the next turn of this process, after the turns of others that are ready now.
 
         Work in proportion to something that a client chooses is done in steps with such a wait between them.
         """
@@ -376,7 +377,7 @@ class Process(Actor):
 
     def release_held(self, name: str | None = None) -> None:
         """Deliver the messages that were held for `name`, or for all names that are not expected any more, to the
-        processes that have these names now. Without one they are undeliverable.
+        processes that have these names now. Messages for a name that no process has are undeliverable.
         """
         self._host.release_held(name)
 
@@ -502,7 +503,7 @@ class Process(Actor):
         self._host.unwatch(fd)
 
     def share_turns(self, group: str) -> None:
-        """Share the turns of one client with all processes of this group; have turns of its own if it is empty.
+        """Share the turns of one client with all processes of `group`. An empty `group` ends the sharing.
 
         For processes that watch descriptors and may come by the thousand at once.
         """
@@ -688,9 +689,7 @@ class Process(Actor):
         return self.on_overload(address)
 
     def _close(self) -> None:
-        """Close what the process owns, at once. The host calls this when the process ends, and no handler
-        after that.
-        """
+        """Close what the process owns, at once. The host calls this when the process ends, and no handler after it."""
         try:
             self.on_exit()
         except Exception:

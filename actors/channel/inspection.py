@@ -76,7 +76,7 @@ class ChannelView:
 
     @property
     def is_committing(self) -> bool:
-        """Whether a transaction is being committed, which sends everything at once, whatever the credit is."""
+        """Whether the channel is transactional: its commits send everything at once, whatever the credit is."""
         return self.channel.publisher.held_back is not None
 
     def settleable(self) -> dict[str, set[int]]:

@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.connection")
 
-#: The payload of the timer that ends the wait.
+#: The payload of the timer that closes the socket: at the end of the close wait, or after `SLOW_DROP_SECONDS`.
 CLOSE_TIMER = "close"
 
-#: Seconds of silence before the socket of a client that may be an attacker is closed (AB-38).
+#: Seconds of silence before the socket of a client that may be an attacker is closed (AB-38). The close wait is equally
+#: short if the connection is not open yet, and after a `fatal` error, when the broker cannot read a close-ok.
 SLOW_DROP_SECONDS = 3.0
 
 #: The longest time in seconds that the broker waits for the client's close-ok, or for the client to hang up.
@@ -92,7 +93,7 @@ class Closing:
         self.has_sent_last_frame = False
         self._is_cleaning = False
         self._is_clean = False
-        #: The socket is closed as soon as all output has been written.
+        #: Whether the socket is closed as soon as all output has been written.
         self.hangs_up_when_written = False
         self._awaits_close_ok = False
         #: The client's close and close-ok, kept while the broker's own close is not sent yet; None at any other time.
@@ -133,7 +134,7 @@ class Closing:
             self._close(error)
 
     def forced(self, error: AmqpError) -> None:
-        """End the connection for an operator or because the node stops; at once if it does not run yet (AB-31)."""
+        """End the connection for an operator or because the node stops; at once if it is not open yet (AB-31)."""
         connection = self.connection
         if connection.state in ("running", "blocked"):
             log.warning("%s: %s", connection.name, one_line(error.reply_text))

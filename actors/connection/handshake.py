@@ -91,7 +91,7 @@ def _start_frame(
     configured: tuple[tuple[str, str], ...],
     features: tuple[str, ...],
 ) -> bytes:
-    """The frame of connection.start. It is kept, because to encode it took a tenth of what a connection costs.
+    """The frame of connection.start. It is cached, because encoding it took a tenth of what a connection costs.
 
     `configured` are server properties, which replace and extend warren's own (AB-7 to AB-9), and `features` the names
     in `warren_features`.
@@ -262,4 +262,5 @@ def _check_limit(name: str, value: int, limit: int) -> None:
 
 
 def _refused(text: str) -> AmqpError:
+    """The error names the method connection.tune (10/30), although the client's tune-ok failed (AB-20)."""
     return AmqpError(530, text, methods.ConnectionTuneOk.CLASS_ID, methods.ConnectionTune.METHOD_ID)

@@ -16,8 +16,8 @@ from ..contracts.channel import DeliveryNotice, ToDeliverer
 #: Pieces in one sendmsg.
 IOV_MAX = 512
 
-#: If more pieces wait than fit into one sendmsg, and their mean size is below `SMALL_PIECE`, `JOINED` are joined.
-#: A client that opens 65,535 channels gets a megabyte of answers, with 16 system calls instead of 128.
+#: If more pieces wait than fit into one sendmsg, and their mean size is below `SMALL_PIECE`, the first `JOINED` of them
+#: are joined. A client that opens 65,535 channels gets a megabyte of answers, with 16 system calls instead of 128.
 SMALL_PIECE = 256
 JOINED = 4096
 

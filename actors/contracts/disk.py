@@ -39,7 +39,7 @@ class FoundJournal(NamedTuple):
 
 
 class ToDiskUser(Contract):
-    """What a process receives from the journal and the message stores that write for it, which is a queue."""
+    """What a queue's process receives from the journal and the message stores that write for it."""
 
     @message
     def bump(self, peer: str, amount: int) -> None:
@@ -54,9 +54,9 @@ class ToDiskUser(Contract):
 
     @message
     def handed_over(self, entries: list[HandedEntry]) -> None:
-        """From the journal: dead letters of queues, this one included, which the journal has on the disk.
+        """From the journal: dead letters of other queues, or of this one, which the journal has on the disk.
 
-        It keeps those that are persistent until the queue records that it has taken them.
+        The journal keeps the persistent ones until the queue records that it has taken them.
         """
 
     @message
@@ -68,7 +68,7 @@ class ToDiskUser(Contract):
 
     @message
     def flush_synced(self) -> bool:
-        """From the journal: write everything that only the journal has to segments, and sync them.
+        """From the journal: write to segments everything that only the journal has, and sync the segments.
 
         Answered True when they are synced; then the journal removes files.
         """

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 1.0
 IDLE_BYTES = 1 << 20
 
-#: The most bytes of dead letters in transit that are written again so that the file of an idle journal can be freed,
-#: unless half a file is less. More of them wait for queues that are down, and keep the file until it is full or these
-#: queues run: writing them again would make the next file large enough to be freed at once, and so on for ever.
+#: The most bytes of dead letters in transit that are written again so that the file of an idle journal can be freed;
+#: half a file if that is less. If there are more, these dead letters wait for queues that are down, and the journal
+#: keeps the file until it is full or these queues run: writing them again would make the next file large enough to be
+#: freed at once, and so on for ever.
 REPEATED_BYTES = IDLE_BYTES // 2
 
 #: The payloads of timers.
@@ -92,7 +93,7 @@ class FileFreeing:
         self._is_paused = False
 
     def idle(self, is_committing: bool) -> None:
-        """Handle the timer `IDLE`: free the current file if nothing was appended since."""
+        """Handle the timer `IDLE`: free the current file if nothing was appended since the timer was started."""
         files = self._files
         was_idle, self.idle_since = self.idle_since == files.position, None
         if not was_idle:

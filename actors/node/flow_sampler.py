@@ -1,8 +1,8 @@
 """`FlowSampler`: publishes a sample of flow control each second, while anybody is bound to `flow.sample` (SP-99).
 
-Nothing is counted for it by message. The sampler reads the statistics of the connections, channels and queues that had
-a turn since the last sample, as management does, and makes the differences. While nobody is bound by a pattern that
-begins with `flow`, a look at the bindings each second is all that it costs.
+Sampling adds no work to any message. The sampler reads the statistics of the connections, channels and queues that had
+a turn since the last sample, as management does, and computes the differences. While no queue is bound by a pattern
+that begins with `flow`, the sampler only checks the bindings each second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ INTERVAL = 1.0
 SLICE = 25
 #: Processes that one turn takes note of.
 TAKEN = 1_000
-#: Processes that are read for one sample. If more had a turn, the others are read for the next one.
+#: Processes that are read for one sample. If more had a turn, the others are read for the next one. The first reading,
+#: with which later ones are compared, has no such limit.
 MOST_READ = 500
 
 

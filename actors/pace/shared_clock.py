@@ -8,8 +8,8 @@ served in the order of their requests, so those that always have messages get eq
 A queue gives back the slots that it cannot use. If they are the newest ones, the clock goes back to where it was;
 otherwise they are *spare*, and the next request gets them.
 
-The clock of a group may be lost with its node. No lease reaches further than the horizon, so the clock that takes its
-place begins behind that, and the two together never exceed the rate. That is why every new clock begins there.
+The clock of a group may be lost with its node. No lease reaches further ahead than `HORIZON`. So every new clock begins
+`HORIZON` after the moment at which it is made: it and a lost clock that it replaces never exceed the rate together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from .pace_clock import MILLISECOND, SECOND, TICK, Pace, PaceClock
 
-#: Ns for which slots are leased ahead at most.
+#: Nanoseconds ahead for which slots are leased at most.
 HORIZON = 100 * MILLISECOND
 
 #: A queue that has asked for slots within this time shares the rate.
@@ -89,7 +89,7 @@ class SharedClock:
         self._asked.move_to_end(queue)
 
     def give_back(self, queue: str, lease: LeasedSlots, owed: int) -> None:
-        """Take back slots that a queue has leased and not used."""
+        """Take back slots that a queue has leased and not used. `owed` is as in `request`."""
         newest, clock = self._newest, self._clock
         if lease.slots:
             is_newest = newest is not None and newest.queue == queue and clock.latest == newest.lease.last
@@ -166,7 +166,7 @@ class SharedClock:
     def sharers(self, now: int) -> int:
         """How many queues share the rate."""
         asked = self._asked
-        # Only the queues that have not asked for too long are looked at, because this is called for each lease.
+        # The loop passes only the queues that it removes, and the first one that stays: this is called for each lease.
         while asked and now - asked[next(iter(asked))] >= SHARER_KEPT:
             del asked[next(iter(asked))]
         return max(1, len(asked))

@@ -4,9 +4,10 @@ One thread serves all processes, and nothing interrupts a turn. A turn should ta
 that takes 100 ms is a fault of warren or of an extension, and the log says which process had it.
 
 The loop reads the clock once a turn, which costs it 0.05 µs, and passes on the turns that are longer than `floor`. What
-counts is processor time, so that a turn during which the operating system ran other programs is not blamed. Its clock
-takes 0.3 µs to read, so it is read at every poll of a busy loop only, and every `MARK_SECONDS` of one that sleeps: the
-processor time of a turn is what passed since then, at most the time of the turn itself.
+counts is processor time, so that a turn during which the operating system ran other programs is not blamed. The clock
+of processor time takes 0.3 µs to read, so it is not read at each turn, but at every poll of a busy loop, and every
+`MARK_SECONDS` in a loop that sleeps: the processor time of a turn is what passed since the last reading, at most the
+time of the turn itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What this program uses of the machine: its disks, its processors and the pages of its mappings.
 
-Linux counts all of it in /proc. The portable twin has the context switches that POSIX counts, and nothing on Windows.
+Linux counts all of it in /proc, except for context switches, which POSIX systems report by `getrusage`. The portable
+twin has these only, and nothing on Windows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class PortableUsage:
         return None
 
     def context_switches(self) -> int:
-        """How often the program has changed the processor; 0 on Windows, which does not count it."""
+        """How often a thread of the program has left its processor; 0 on Windows, which does not count it."""
         try:
             import resource
         except ImportError:

@@ -60,7 +60,7 @@ class SystemLink:
         self._caller, self._called = _LinkEnd(caller), _LinkEnd(called)
         self._sides = {caller.name: self._caller, called.name: self._called}
         self._last_session = 0
-        #: Counts the cuts and the mends, so that a side that noticed a cut does not end a session after the mend.
+        #: Counts the cuts and the mends, so that a side that would notice a cut only after the mend keeps its session.
         self._changes = 0
         self._is_cut = False
         for side in self._sides.values():
@@ -230,7 +230,7 @@ class SystemLink:
             self._notice_later(self._other(side))
 
     def booted(self) -> None:
-        """One of the machines runs again."""
+        """Have the caller connect again, because one of the machines runs again."""
         self._caller.calling = None
         self._call_soon()
 

@@ -34,11 +34,12 @@ from ...contracts.channel import ChannelConfig
 from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer
 from .spreading import Spread, Spreading
 
-#: Most publications that a channel keeps, and most origins: those of properties that never repeat would pile up.
+#: The most publications that a channel keeps, and the most origins: without a limit they would pile up for a client
+#: whose routing keys or properties never repeat.
 PUBLICATIONS_KEPT = 512
 
-#: Most fates that a channel keeps, and most origins with expirations: those of a client that gives each message an
-#: expiration of its own would pile up.
+#: The most fates that a channel keeps, and the most origins with expirations: without a limit these origins would pile
+#: up for a client that gives each message an expiration of its own.
 FATES_KEPT = 512
 
 #: Expirations with fewer digits than this are within `MAX_EXPIRY`; others are checked in full.
@@ -206,7 +207,7 @@ class Publications:
         return origin
 
     def expiring(self, origin: Origin, expiration: bytes | None) -> Origin:
-        """The origin of a message with this expiration. Raises AmqpError if that is none."""
+        """The origin of a message with this expiration. Raises AmqpError if it is not a valid one."""
         if expiration is None:
             return origin
         found = self._expiring.get((origin, expiration))

@@ -1,7 +1,7 @@
-"""`RetainedPublishes`: the publishes of one channel to mirrored queues that were not answered yet (CL-96).
+"""`RetainedPublishes`: the publishes of one channel that mirrored queues have not answered yet (CL-96).
 
-If the master of a queue is lost, the next one may not have them. Then the channel publishes them again, and the client
-sees one confirm for each.
+If the master of a queue is lost, the next master may lack some of them. Then the channel publishes them again, and the
+client receives one confirm for each.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ in its own order, which may differ from the order of the proposals. A command is
 two declares of one name the first creates the queue, and the second finds it.
 
 A node that is alone has `LocalLog`. The nodes of a cluster agree on the order first (`cluster/metadata`): then commands
-of other nodes are applied too. Whoever owns the log is called for each command that is applied (`LogOwner`).
+of other nodes are applied too. The log calls its owner for each command that is applied (`LogOwner`).
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class LogOwner(Protocol):
     def applied(self, command: Command, applied: Applied, is_own: bool) -> None:
         """Handle a command that was applied to the state just now; `is_own`: this node proposed it.
 
-        Whoever proposed it performs its effects when it is answered. Those of another node's command are performed
-        here, as far as they concern this node.
+        For a command of this node, the operation that has proposed it performs the effects. The effects of another
+        node's command are performed here, as far as they concern this node.
         """
 
     def replaced(self, applied: Applied) -> None:
-        """Handle these changes, which are the difference to a newer state that has replaced this one."""
+        """Handle that a newer state has replaced the old one; `applied` has the changes from the old to the newer."""
 
 
 class Log(Protocol):
     """See the module."""
 
     async def open(self, directory: DataDir | None) -> StoredRows:
-        """Open what this data directory has, and keep there what is applied from now on; return its rows.
+        """Open the log in this data directory, which keeps what is applied from now on; return the rows stored there.
 
-        A node without a directory has none. Raises StorageError.
+        Without a directory no rows are stored. Raises StorageError.
         """
 
     async def catch_up(self) -> None:

@@ -92,7 +92,7 @@ class Replicas:
     ) -> None:
         self._process = process
         self._here = here
-        #: This run of the node, which its record has as long as the cluster counts it as up.
+        #: The incarnation of this run of the node, in the node's record as long as the cluster counts the run as up.
         self._incarnation = system_of(process.myAddress).rpartition("-")[2]
         self._routing = routing
         self._state = state
@@ -101,15 +101,15 @@ class Replicas:
         self._restart_waiters = restart_waiters
         self._peers = peers
         self._lives: dict[str, _Life] = {}
-        #: The ids of the queues for which a coroutine runs, and who waits for it to be done.
+        #: The ids of the queues for which `_settle` runs, and the processes that wait for its end (`await_started`).
         self._settling: dict[str, list[Sender]] = {}
-        #: By queue id: the waits of replicas that have ended before.
+        #: By queue id, after a replica here has ended: the waits before this node proposes to be a learner again.
         self._waits: dict[str, Backoff] = {}
         #: By queue id: how often the only replica of the queue was started again.
         self._restarts: dict[str, RestartIntensity] = {}
         #: The ids of the queues for which a coroutine waits, because a node that has gone may come back.
         self._replacing: set[str] = set()
-        #: The node stops, and its masters move away: it does not come back to their rings.
+        #: Whether the node stops. Its masters move away then, and it does not come back to their rings.
         self.is_stopping = False
         #: For how many queues this node proposes to be a learner, and the signal for coroutines that wait until these
         #: are fewer.
@@ -123,7 +123,7 @@ class Replicas:
     # -- what the rows say ---
 
     def published(self, changes: Sequence[Change]) -> None:
-        """Handle the changes of mirrored queues among these, which the routing table has now."""
+        """Handle the mirrored queues among these changes, which are in the routing table already."""
         for change in changes:
             if isinstance(change, QueuePut):
                 if change.row.group is not None or change.row.queue_id in self._lives:

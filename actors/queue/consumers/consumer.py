@@ -115,8 +115,8 @@ class Consumer:
     unacked: int = 0
     #: All messages that it was ever given, for listings.
     delivered: int = 0
-    #: What bounds it beside prefetch, socket and limiter. Only a `GatedConsumer` has a gate or a limit
-    #: (`Consumers.set_bounds`).
+    #: What bounds it beside prefetch, socket and limiter. `Consumers` makes a consumer with a gate or a limit a
+    #: `GatedConsumer` (`add`, `set_bounds`).
     gate: ConsumerGate | None = None
     limit: Limit | None = None
 

@@ -1,9 +1,10 @@
 """`PendingTags`: the ack tags that one channel may settle in one queue, each with the consumer that has the message.
 
 A client may leave any number of messages unacknowledged. A single dict of three million tags has a table of 130 MB: to
-let it grow once takes 85 ms, and to free it 15 ms, in which everybody waits. So only the tags that were added last are
-in one dict. When these are `RECENT_TAGS`, they move to *pages*, a dict each for 16,384 successive tags. Each dict
-is small enough to grow and to be freed within a turn, and a client that acknowledges what it gets never has a page.
+let it grow once takes 85 ms, and to free it 15 ms, and all other processes wait meanwhile. So only the tags that were
+added last are in one dict. When these are more than `RECENT_TAGS`, they move to *pages*, a dict each for 16,384
+successive tags. Each dict is small enough to grow and to be freed within a turn, and a client that acknowledges what it
+gets never has a page.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class PendingTags(Generic[Owner]):
     def take_last(self, limit: int) -> list[int]:
         """Remove the tags that were added last, up to `limit`, and return them in the order in which they were added.
 
-        The last ones, because a dict finds them at once; it passes the places of all removed ones to find the first.
+        It takes the last ones, because a dict finds its last entry at once. To find the first entry, a dict passes the
+        places of all entries that were removed before it.
         """
         tags = _popped(self._recent, limit)
         pages = self._pages

@@ -84,7 +84,9 @@ class Job(Protocol):
         """Read what the core needs, by means of `loader`."""
 
     def finish(self) -> None:
-        """Pass on to the core what was read, in the same turn; not called if the role was replaced meanwhile."""
+        """Pass on to the core what was read. Called right after `run` has returned, because the next read replaces what
+        was read; not called if the role was replaced meanwhile.
+        """
 
 
 class PendingRead:

@@ -133,7 +133,8 @@ class Durability:
         self.number, self.client = self._levels.number, self._levels.client
         #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.
         self.levels: Mapping[int, DiskQueue] = self._levels.by_priority
-        #: What the queue remembers of publishes; None if it does not, or if it ends with the node.
+        #: The digests, on the disk, by which the queue recognises repeated publishes; None if the queue does not
+        #: deduplicate, or if it ends with the node.
         self.digest_log: DigestLog | None = None
         self._ids_directory = queue_directory(self.number << LEVEL_BITS)
         if row.durable and settings.window is not None:
@@ -155,7 +156,7 @@ class Durability:
         #: The numbers of the variable queues that were recovered right after their scan, because they need no body from
         #: the persistent store.
         self._recovered: frozenset[int] = _NO_NUMBERS
-        #: The numbers that consumers of a queue with lanes had had before its clean stop, until the queue opens.
+        #: Of a queue with lanes, until it opens: the numbers of the messages that were delivered before its clean stop.
         self._delivered: Sequence[tuple[int, int]] = ()
         self._is_alone = self.is_copy = False
         self._has_synced = Signal(process)
@@ -198,11 +199,11 @@ class Durability:
             wanted |= {first}
         for variable in sorted(wanted):
             terms = recovery.terms if levels is None else levels.get(variable & 255)
-            # A copy has to find where the numbering of each level stands, because the next number comes from the ring.
             if terms and "delivered" in terms and self._settings.fair_by is not None and variable == first:
                 # Lanes deliver out of the order of numbers, so that a watermark would flag too many as redelivered.
                 self._delivered = terms["delivered"]
                 terms = {**terms, "next_deliver_seq_id": 0}
+            # A copy has to find where the numbering of each level stands, because the next number comes from the ring.
             numbering = None if self.is_copy else _numbering(unread.get(variable), terms, variable in numbers)
             if numbering is None:
                 recover[variable] = terms or None

@@ -52,9 +52,9 @@ class Transit:
         self._bodies = bodies
         self._embed_below = embed_below
         self._ids = SharedIds(random_bytes)
-        #: Dead letters that wait until their large bodies are on the disk, and later ones without large bodies. With
-        #: each entry list is the position of the store from which on the bodies are on the disk; 0 without any. None
-        #: while there are none, because an empty deque takes 760 bytes.
+        #: Dead letters that wait until their large bodies are on the disk, and later ones without large bodies. Each
+        #: list comes with the position that `StoreClient.durable` must reach before its bodies are on the disk; 0 if it
+        #: has no large bodies. None while no dead letter waits, because an empty deque takes 760 bytes.
         self._waiting: deque[tuple[int, list[HandedEntry]]] | None = None
 
     # -- out

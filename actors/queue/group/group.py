@@ -277,6 +277,7 @@ class Group(Role):
                 self._give_back_place(consumer, room)
                 left += room
         if left:
+            # `_reserve` puts the new places behind those for later messages of the member, so take them from that end.
             taken, _ = self._reserve(member, left)
             found += member.give_up_places(taken)
         return found

@@ -280,7 +280,7 @@ class Master(Role):
         2. deliver ready messages, if the turn may have made a delivery possible
         3. accept publishes that waited for deliveries, as far as they need not wait any longer, and deliver again
         4. let readers read what is new
-        5. set the timer for the new head
+        5. set the timer for the expiry of the new head
 
         Before step 2 a queue with fair lanes sorts some of the messages that are not in lanes yet.
 

@@ -15,10 +15,11 @@ from ....amqp.frames import content_properties
 from ....store.message_index.steps import Gone, Rest
 from ...contracts.message_index import Came, Report
 
-#: Messages and departures that wait in the feed, and bytes of their properties, before it falls behind.
+#: The most messages and departures that wait in the feed, and the most bytes of their properties. With more, the feed
+#: falls behind.
 MOST_WAITING = 32_768
 MOST_BYTES = 8 << 20
-#: Messages in one report.
+#: The feed adds no more to a report that has this many messages. The departure of any number of messages counts as one.
 REPORT_MESSAGES = 4096
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ....runtime.contract import Address
     from ...contracts.message_index import ToIndexer
 
-#: Seconds after which a queue asks for the index again that has ended.
+#: Seconds that a queue waits after the index has ended, before it tries again to reach one.
 RETRY_SECONDS = 1.0
 #: Seconds that a queue waits for its last report when its node stops.
 LAST_REPORT_SECONDS = 5.0
@@ -186,7 +186,7 @@ class Indexing:
             self._process.send(address, to_indexer.deleted(self._number, self.feed.take()))
 
     async def finish(self) -> None:
-        """Wait a moment until everything is reported, because the node stops."""
+        """Wait up to `LAST_REPORT_SECONDS` until everything is reported, because the node stops."""
         with suppress(ProcessTimeout):
             await self._has_ended.wait_for(lambda: not self._is_running, LAST_REPORT_SECONDS)
         self._is_stopped = True

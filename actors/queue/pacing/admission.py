@@ -1,6 +1,6 @@
 """`Admission`: decides on arrival whether a message would have to wait for too long in a paced queue (QP-102, QP-103).
 
-A message that has been accepted once is not asked again, for example when it is requeued. The policy's `pace-overflow`
+A message that has been accepted is not checked again, for example when it is requeued. The policy's `pace-overflow`
 decides what happens to one that would wait too long, and `Intake` does it.
 
 How long a message would wait depends on whether the queue shares its clocks with others, so each kind of pacing derives

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: How many gates one turn opens at most.
 GATES_OPENED = 256
 
-#: A queue drops the gates of groups that have no consumer when it has more gates than twice its consumers and this.
+#: A queue with more gates than `GATES_KEPT` plus twice the number of its consumers drops those of groups without one.
 GATES_KEPT = 16
 
 

@@ -126,6 +126,6 @@ class OwnPacing(Pacing):
 
 
 def seconds_to(slot: int, unit: int, now: int) -> float:
-    """Seconds to a slot of a clock that has one every `unit`."""
+    """Seconds to a slot of a clock that has one every `unit`; at least a `TICK` if slots come more often than that."""
     # One µs late rather than early: a timer that fires before its slot would have to be set again.
     return max(slot - now, TICK if unit < TICK else 0) / SECOND + 1e-6

@@ -1,6 +1,7 @@
 """`MemberProcess`: what the process of a queue does for the other replicas of a mirrored queue.
 
-Its replication decides; a queue that is not mirrored has none, and refuses what it is asked.
+The replication of the replica handles each of these messages. The process of a queue that is not mirrored has none: it
+ignores notices, and answers questions with False or AmqpError 404.
 """
 
 from __future__ import annotations

@@ -60,10 +60,11 @@ class OffsetReader:
     consumer: Consumer
     #: The offset of the next message that it gets.
     position: int
-    #: Messages that were published before are skipped; microseconds since the epoch.
+    #: Messages that were published before this time are skipped; microseconds since the epoch.
     since: int = 0
     #: The offsets among which it searches for the first message since that time; None if it does not search.
     search: range | None = None
+    #: Whether the search waits for the disk.
     is_searching: bool = False
 
 
@@ -302,6 +303,7 @@ class StreamReaders:
             self._wake()
 
     def _runs_read(self, span: range, runs: list[Run]) -> bool:
+        # A stream keeps the time of publishing in the field for the expiry.
         ids = [stub_id(stub) for run in runs if run.kind & ABSENT for stub in run.contents]
         if ids:
             self._effects.run(BodyRead(BodyIds(ids, []), partial(self._bodies_read, span, runs)))

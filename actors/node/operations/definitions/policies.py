@@ -13,7 +13,7 @@ from ....metadata.state.commands import PutRecords, RemoveRecords
 from ..registry import OperationError, Operator, Rows, check_vhost, operation
 from .changing import change, refusals
 
-#: The components that may have parameters besides policies, which have operations of their own.
+#: The components that may have parameters. Policies are not among them, because they have operations of their own.
 COMPONENTS = frozenset({VHOST_LIMITS[0]})
 
 #: The components of policies and operator policies, which RabbitMQ keeps among the parameters.
@@ -37,7 +37,7 @@ async def set_policy(
     apply_to: str = "all",
     vhost: str = "/",
 ) -> None:
-    """Set a policy: what queues and exchanges of a name that matches the pattern do from now on (CM-123)."""
+    """Set a policy: what queues and exchanges whose names match the pattern do from now on (CM-123)."""
     await _set(operator, vhost, name, pattern, definition, apply_to, priority, False)
 
 

@@ -54,7 +54,9 @@ async def put_user(
     hashing_algorithm: str,
     tags: list[str],
 ) -> None:
-    """Add a user or replace his password and tags (CM-287). Without a password and a hash he cannot log in with one."""
+    """Add a user or replace his password and tags (CM-287). If `password` and `password_hash` are empty, he has no
+    password to log in with.
+    """
     if not user:
         raise OperationError("data", "user cannot be an empty string")
     if password:
@@ -81,7 +83,8 @@ async def delete_user(operator: Operator, *, user: str) -> str | None:
 
 @operation()
 async def change_password(operator: Operator, *, user: str, password: str) -> str | None:
-    """Give a user another password; connections that are open stay so (CM-82). An empty one takes it away.
+    """Give a user another password; connections that are open stay so (CM-82). With an empty one he can no longer log
+    in with a password.
 
     Answered with a warning if no administrator is left.
     """

@@ -1,7 +1,7 @@
 """`browse_messages_as` shows a user the messages of a queue by number. All of them stay where they are.
 
-`basic.get` shows an operator the head of a queue alone, takes it, and marks what it puts back as redelivered. Browsing
-reads by number instead, as readers of a range do (design section 5), so neither consumers nor the queue notice it.
+With `basic.get` an operator gets only the head of a queue, and has to put it back, which marks it as redelivered.
+Browsing reads by number instead, as range readers do (design section 5), so neither consumers nor the queue notice it.
 """
 
 from __future__ import annotations
