@@ -11,7 +11,7 @@ state       channel.open           channel.close, close-ok     any other method
 ==========  =====================  ==========================  ========================================
 starting    handled                504 `expected …`            504 `expected 'channel.open'`
 running     504 `second …`         handled, 503                handled if a client may send it, else 503
-committing  504 `unexpected …`     handled, 503                504 `unexpected command while …`
+committing  504 `unexpected …`     handled, 503                503, or 504 `unexpected command while …`
 closing     ignored                answered, ends the closing  ignored
 ==========  =====================  ==========================  ========================================
 

@@ -20,8 +20,8 @@ closed    close-ok, or the peer to go   nothing                   (the socket is
 
 The client's connection.close leads to `closing`, which ends when all channels and exclusive queues are gone (AB-28). An
 error that the broker finds leads directly to `closed`: the broker sends connection.close and waits for close-ok
-(AB-29). Before `opening` the broker sends a faulty peer no close frame: the peer may be guessing passwords, or not
-speak AMQP.
+(AB-29). Before `opening` the broker sends a faulty peer no close frame, with the exceptions in `_CLOSE_FRAME_IF`: the
+peer may be guessing passwords, or not speak AMQP.
 
 The connection process holds the state. This module has the rules up to `blocked`, and how an error is reported in each
 state; `actors/connection/closing.py` handles the methods that arrive in `closing` and `closed`.

@@ -53,7 +53,7 @@ FLAG_USER_ID = 1 << 4
 FLAG_APP_ID = 1 << 3
 FLAG_CLUSTER_ID = 1 << 2
 
-#: Bytes of headers up to which all of them are decoded. That takes at most 2 ms.
+#: Up to this many bytes of headers `decode_some` decodes all of them, which takes at most 2 ms.
 ALL_HEADERS = 8192
 
 PROPERTY_KINDS = (
@@ -117,7 +117,8 @@ def decode_some(props: bytes, names: Collection[bytes] | None, are_sound: bool =
     """Decode `props`, and of many headers only those with these names; the second value is the other headers, encoded.
 
     With at most `ALL_HEADERS` bytes of headers, or without `names`, all headers are decoded. Raises AmqpError as
-    `decode_properties` does. `are_sound`: they were checked or decoded before, as those of all queued messages.
+    `decode_properties` does. `are_sound`: the headers were checked or decoded before, as those of all queued messages
+    were, so they are not checked again.
     """
     begin, end = headers_extent(props)
     if names is None or end - begin - 4 <= ALL_HEADERS:
@@ -134,8 +135,8 @@ def decode_some(props: bytes, names: Collection[bytes] | None, are_sound: bool =
 
 
 def headers_extent(props: bytes) -> tuple[int, int]:
-    """Where the headers begin in `props`, with their length, and where they end: behind the end of `props` if they are
-    cut off. Both are the same if there are none.
+    """The offsets in `props` of the u32 length of the headers and of their end, which is behind the end of `props` if
+    the headers are cut off. Both offsets are the same if there are no headers.
     """
     flags = property_flags(props)
     at = 2

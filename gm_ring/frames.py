@@ -61,8 +61,9 @@ class Attach(NamedTuple):
 
 
 class Seed(NamedTuple):
-    """To a new follower: where its streams begin, as (stream, done, start) each. Its owner gets the instructions behind
-    `start`; it keeps those behind `done`, to repair others.
+    """To a learner that attached without positions: where its streams begin, as (stream, done, start) each. The learner
+    receives the instructions behind `done`, and keeps them because its right neighbour may need them; it delivers only
+    those behind `start` to its owner.
     """
 
     attachment: int
@@ -71,7 +72,7 @@ class Seed(NamedTuple):
 
 
 class Fenced(NamedTuple):
-    """To a stranger: the sender has applied the view with this epoch, and the receiver has no part in it."""
+    """To a replica that is not in the sender's view: the view that the sender has applied has this epoch."""
 
     epoch: int
 

@@ -1,12 +1,13 @@
 """The master of a mirrored queue comes to rest, so that another member may become the master (CL-98).
 
-From the beginning the master takes no publishes and delivers nothing; what clients send it waits. It still takes
-acknowledgements for a moment (`settled`), because those that wait are lost if another member becomes the master, and
-their messages come again. From then on it adds nothing to its stream. When all members have received and stored
-whatever it has sent them, and its publishers have their confirms (`rest`), it answers, and the asker proposes the
-transfer. If that is refused the queue goes on. If it is in force, the old master sends the next one the numbers of the
-messages whose acknowledgements have waited (`Handover`). The next one begins when it has removed them. All else that
-waited was never taken: channels publish it again to the next master.
+From the beginning the master takes no publishes and delivers nothing; it keeps what clients send. It still takes
+acknowledgements for a moment (`settled`): kept acknowledgements are lost if this master fails before it has handed
+them over, and then their messages are delivered again. After that moment the master adds nothing to its stream. When
+all members have received and stored whatever it has sent them, and its publishers have their confirms (`rest`), it
+answers, and the asker proposes the transfer. If the transfer is refused, the queue goes on. If it is in force, the old
+master sends the next one the numbers of the messages whose acknowledgements it has kept (`Handover`). The next master
+begins when it has removed these messages. Kept publishes were never taken: channels publish them again to the next
+master.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
     from ..routing.rows import Member, MirrorGroup
 
-#: Seconds in which the queue must come to rest, and seconds between two looks.
+#: Seconds in which the queue must come to rest, and seconds between two checks.
 REST_SECONDS, LOOK_SECONDS = 1.0, 0.002
 
 #: Seconds for which the queue still takes acknowledgements, and seconds without one that end that time.
@@ -40,7 +41,9 @@ TRANSFER_SECONDS = 3.0
 
 
 async def settled(replica: Replica) -> None:
-    """Return when consumers have acknowledged what they were about to, or a moment later."""
+    """Return when nothing is unacknowledged, when no acknowledgement has come for `QUIET_SECONDS`, or after
+    `SETTLE_SECONDS`.
+    """
     began = changed = replica.now()
     unacked = _unacked(replica)
     while unacked and replica.now() < min(began + SETTLE_SECONDS, changed + QUIET_SECONDS):
@@ -96,8 +99,8 @@ class Handover:
         return self._before is not None
 
     def begin(self, before: Member, group: MirrorGroup) -> None:
-        """Note that this replica is the master of this group, and that `before` was. If that one is still in the ring,
-        it has come to rest, and sends what has waited.
+        """Note that this replica is the master of this group, and that `before` was. If `before` is still in the ring,
+        it has come to rest, and sends the acknowledgements that it has kept.
         """
         self._epoch = group.epoch
         self._before = before if before in group.ring and self._came[0] != group.epoch else None

@@ -16,8 +16,8 @@
 | RETURNED | numbers and how often (`records.encode_returns`) | remembers how often these messages were returned |
 | LIVES | the lives of the queue (`encode_lives`) | has these lives from now on |
 
-Mirrors have the same numbers as the master. So a message is named by its number, and no instruction is about consumers:
-mirrors make no difference between messages that the master has delivered and those that are ready.
+Mirrors have the same numbers as the master, so an instruction names a message by its number. No instruction is about
+consumers: mirrors do not distinguish messages that the master has delivered from those that are ready.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def run_in(instruction: Instruction) -> bytes | None:
 
 
 def accepted(first: int, digests: Sequence[bytes], is_persistent: bool) -> Instruction:
-    """The digests of messages that the queue has accepted and does not have any more, the first of this number."""
+    """The digests of messages that the queue has accepted and does not have any more. `first` is the number of the
+    first one, or a number that belongs to no message (`digest_records.COPIED`).
+    """
     return ACCEPTED, bytes([is_persistent]) + encode_digests(first, digests)
 
 

@@ -32,7 +32,7 @@ ENDED = (1 << 63) - 1
 
 
 class Publishers:
-    """The publishes that were taken, by channel. `untold` is used at the master: it has what the mirrors may forget."""
+    """The publishes that were taken, by channel. At the master, `untold` has what the mirrors may forget as well."""
 
     __slots__ = ("_taken", "is_complete", "risen", "untold")
 

@@ -39,8 +39,8 @@ STANDING_SECONDS = 1.0
 
 
 class Standing(NamedTuple):
-    """How far a member is: up to which position it has the stream, and has it safe, and how many instructions its right
-    neighbour has not been sent.
+    """How far a member is: the position up to which it has received the stream, the position up to which the stream is
+    safe there, and how many instructions it has not sent to its right neighbour yet.
     """
 
     received: int
@@ -125,6 +125,7 @@ class Eviction:
         """Ask the members how far they have come in the stream, and evict the one that delays the others."""
         replica, group = self._replica, self._replica.row.group
         assert group is not None
+        # The learner that is to join counts as well, because confirms wait for it already.
         counted = () if self._admission.proposed is None else (self._admission.proposed,)
         ring = (*group.ring, *counted)
         standings = {self._member: Standing(*self.standing())}

@@ -15,7 +15,8 @@ from .phrases import value_text
 #: The argument of queues and of consumers: ms that a delivery may stay unacknowledged. Later versions of RabbitMQ than
 #: 3.10 have it too.
 CONSUMER_TIMEOUT = "x-consumer-timeout"
-#: How many of its last messages a queue remembers, so that it keeps none that is published again (SP-30).
+#: The argument of queues and of exchanges: how many of its last messages a queue remembers, so that it keeps none of
+#: them that is published again (SP-30).
 DEDUPLICATE = "x-warren-deduplicate"
 #: Arguments of consumers: how many bytes a consumer may hold without having acknowledged them, and how far the next
 #: message may be from the first one that it holds.

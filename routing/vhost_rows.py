@@ -2,8 +2,8 @@
 
 These are the rows of Metadata's state. Each method that removes rows returns the changes; nothing here depends on a
 clock, on chance or on a process. A removal takes with it the bindings of what is removed (AB-86), then the auto-delete
-exchanges that are left without bindings (AB-77), then theirs. One change costs the same with ten bindings and with a
-hundred thousand.
+exchanges of which these were the last outgoing bindings (AB-77), then the bindings to those exchanges, and so on. One
+change costs the same with ten bindings and with a hundred thousand.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEFAULT_EXCHANGES = (
     ("amq.topic", "topic", False),
 )
 
-#: The names of these.
+#: Their names.
 DEFAULT_NAMES = frozenset(name for name, _, _ in DEFAULT_EXCHANGES)
 
 
@@ -60,8 +60,9 @@ class VhostRows:
         self.homes: Counter[str] = Counter()
         #: By connection id: the names of its exclusive queues. Shards are left out: they go with their logical queue.
         self.by_owner: dict[str, Growing[str, None]] = {}
-        # The value of a binding is whether it is durable. That never changes: an end that becomes durable is another
-        # exchange or queue, and the binding was removed with the old one.
+        # The value of a binding is whether it is durable. That never changes, because whether its source and its
+        # destination are durable never changes: a client can only delete one of them, which removes the binding, and
+        # declare it again.
         self._by_source: dict[str, Growing[Binding, bool]] = {}
         self._by_destination: dict[Destination, Growing[Binding, bool]] = {}
 
@@ -88,7 +89,7 @@ class VhostRows:
     def all_bindings(self) -> Iterator[Binding]:
         """All bindings; those of the queues to the default exchange, which are implicit, come first (AB-68).
 
-        Rows may be added and removed between two of them. A binding that exists all the time comes once.
+        The caller may add and remove rows between two bindings. A binding that exists all the time comes once.
         """
         for name in tuple(self.queues):
             yield Binding("", "queue", name, name, NO_ARGUMENTS)
@@ -102,7 +103,7 @@ class VhostRows:
         return bindings + len(self.queues) + len(self.exchanges) - len(DEFAULT_EXCHANGES)
 
     def bindings_of(self, end: str | Destination) -> Iterator[Binding]:
-        """The bindings from an exchange, or to a destination. Others may be added and removed between two of them."""
+        """The bindings from an exchange, or to a destination. The caller may add and remove others between two."""
         for part in key_parts(self._of(end)):
             yield from part
 
@@ -232,8 +233,8 @@ class VhostRows:
         return self._without_bindings([binding.source for binding in bindings], changes)
 
     def _without_bindings(self, sources: Iterable[str], changes: list[Change]) -> list[Change]:
-        """Remove the auto-delete exchanges among `sources` that have no bindings left, then those bound to them
-        (AB-77). Note in `changes` the bindings that go with them, and return the exchanges.
+        """Remove the auto-delete exchanges among `sources` that are the source of no binding any more, then likewise
+        those bound to them (AB-77). Note in `changes` the bindings that go with them, and return the exchanges.
 
         `sources` have just lost a binding. This is a work list instead of a recursion, because a chain of exchanges may
         be longer than the stack.

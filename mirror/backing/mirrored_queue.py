@@ -46,7 +46,7 @@ _NO_LEVELS: Mapping[int, int] = {}
 
 
 class MirroredQueue(BackingQueue):
-    """See the module. `is_durable`: the queue survives its node, and so do its persistent messages."""
+    """See the module. `is_durable`: the queue and its persistent messages survive a restart of the node."""
 
     def __init__(self, inner: BackingQueue, is_durable: bool) -> None:
         self.inner = inner
@@ -98,7 +98,7 @@ class MirroredQueue(BackingQueue):
             self.set_queue_mode(self._mode)
 
     def take(self, run: Run) -> range:
-        """Append a run that the master has numbered. Numbers between it and the last one belong to no message."""
+        """Append a run that the master has numbered. Numbers between the last run and this one belong to no message."""
         number = self.next_number(run.origin)
         if number > run.first:
             raise ValueError(f"a mirror whose next number is {number} got a run that begins with {run.first}")
@@ -123,8 +123,9 @@ class MirroredQueue(BackingQueue):
             self._reserved = {**self._reserved, level: number}
 
     def floors(self) -> tuple[int, list[int]]:
-        """The present reign, and for each level the lowest number that a master of this reign began with, as far as
-        this replica knows. The next one begins `SKIPPED` numbers later.
+        """The present reign, and for each level the number below which masters may have given all numbers, as far as
+        this replica can tell. The master of the next reign begins `SKIPPED` numbers later, because the present one may
+        have given numbers that this replica has not received.
         """
         return self._reign, [max(self._reserved.get(level, 0), self._next(level)) for level in self._levels()]
 
@@ -195,7 +196,7 @@ class MirroredQueue(BackingQueue):
         """Send the mirrors of a quorum queue how often each message was returned, because a mirror has joined."""
 
     def note_lives(self, lives: Lives) -> None:
-        """For a mirror that can be read by number: have the lives of the master."""
+        """For a mirror that can be read by number: replace its lives by those of the master."""
 
     def tell_lives(self) -> None:
         """Send the mirrors which numbers masters have left out, if the queue can be read by number."""
@@ -209,11 +210,12 @@ class MirroredQueue(BackingQueue):
         return bool(self._leaving)
 
     def remove_more(self) -> None:
-        """Go on with the messages that are to leave. More of the head may be in memory now."""
+        """Go on with the messages that are to leave, as far as the head is in memory."""
         inner, leaving = self.inner, self._leaving
         while leaving:
             span, is_kept = leaving[0]
             if not span:
+                # The end of `keep_only`: the messages to keep are pending now, and all others leave.
                 while inner.purge(UNLIMITED):
                     pass
                 inner.ack([number for number in inner.pending_numbers() if number not in self._kept])
@@ -222,8 +224,8 @@ class MirroredQueue(BackingQueue):
             leaving.popleft()
 
     def _pull(self, span: range, is_kept: bool) -> bool:
-        """Take messages from the head, as a consumer would, until none of the span is ready, and let those of the span
-        leave; False if the disk must be read first.
+        """Take messages from the head, as a consumer would, until none of the span is ready. Those of the span leave,
+        unless `is_kept`. Returns False if the disk must be read first.
         """
         inner = self.inner
         level = span[0] >> LEVEL_SHIFT

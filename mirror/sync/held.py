@@ -1,7 +1,7 @@
 """`Held`: which messages a replica has in a part of its numbers, so that two replicas can compare them (CL-86).
 
 Numbers are never given twice, and contents never change. So replicas that have the same numbers have the same messages.
-The digest of the body sizes is a check of that: it differs if a disk has lost or changed something.
+The digest of the body sizes is a cheap check of that: it differs if damage on a disk has changed the size of a body.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Held:
     __slots__ = ("_sizes", "spans")
 
     def __init__(self) -> None:
-        #: The numbers, as ranges between which there are others.
+        #: The numbers, as ascending ranges. Between two of them at least one number is missing.
         self.spans: list[range] = []
         self._sizes = array("Q")
 
@@ -38,7 +38,9 @@ class Held:
         return len(self._sizes)
 
     def add(self, runs: Iterable[Run], base: int) -> None:
-        """Add runs without holes, whose numbers are higher than all before; `base` is that of their level."""
+        """Add runs without holes whose numbers are higher than all before. `base` is added to their numbers:
+        it is the number of their level, shifted by `LEVEL_SHIFT`.
+        """
         for run in runs:
             sizes, count, first = run.measured(), len(run.contents), base + run.first
             self._sizes.extend([sizes] * count if isinstance(sizes, int) else sizes)

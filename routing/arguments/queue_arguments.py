@@ -1,8 +1,8 @@
 """The checks of a queue declaration.
 
-Only the first fault is reported to the client, so a declaration is checked in RabbitMQ's order: the queue type, then
-each argument that this type accepts in the order of `QUEUE_CHECKS`, then arguments of other queue types, and last what
-the type demands of the queue itself (AB-89 to AB-91).
+Only the first fault is reported to the client, so a declaration is checked in RabbitMQ's order: whether the dead-letter
+exchange is a string, the queue type, then each argument that this type accepts in the order of `QUEUE_CHECKS`, then
+arguments of other queue types, and last what the type demands of the queue itself (AB-89 to AB-91).
 """
 
 from __future__ import annotations

@@ -303,9 +303,9 @@ class StoreEngine:
     def forget_between(self, first: bytes, last: bytes, limit: int) -> bytes | None:
         """Delete about `limit` messages with ids from `first` to `last`, whatever refers to them.
 
-        Returns the id at which to continue, None at the end. For ids that other messages may get later: a later write
-        of such an id stores a new message, whereas after `remove` it would bring back the old one, as long as that is
-        garbage in a file.
+        Returns the id at which to continue, None at the end. The owner uses this for ids that other messages may get
+        later: a later write of such an id stores a new message, whereas after `remove` it would bring back the old one,
+        as long as that is garbage in a file.
         """
         found, end = self._index.between(first, last, limit)
         highest = last if end is None else end

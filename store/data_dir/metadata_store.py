@@ -3,11 +3,10 @@ environment.
 
 It alone decides which queues exist (queue-and-store section 11.3). Its tables:
 
-    meta                                        'format'          ->  u32 big-endian vhosts, exchanges, queues, bindings
-    digest of key 16  ->  u8 row version | u32 CRC-32 of the rest | the rest:
-                                                                      msgpack [key, fields]
+    meta        'format'                   ->  u32 big-endian
+    all others  16-byte digest of the key  ->  u8 row version | u32 CRC-32 of the rest | the rest: msgpack [key, fields]
 
-The other tables have the row layout of the second line too: users, permissions, topic_permissions, parameters,
+The others are vhosts, exchanges, queues, bindings, users, permissions, topic_permissions, parameters,
 global_parameters, policies, nodes, cluster and features. The tables nodes and cluster have no rows on a node without a
 cluster.
 
@@ -63,8 +62,8 @@ TABLES = (
     "cluster",
     "features",
 )
-#: Bytes of address space at first; they double when they are full. A queue with two bindings takes two kilobytes at
-#: most.
+#: Bytes of address space that LMDB gets at first. When they are full they are doubled. A queue with two bindings takes
+#: two kilobytes at most.
 MAP_SIZE = 256 << 20
 _MAX_TABLES = 64
 _FORMAT_KEY = b"format"
@@ -80,7 +79,7 @@ class MetadataError(Exception):
 class MetadataWriteError(Exception):
     """A batch could not be written; the text is the reason.
 
-    It may be on the disk all the same, but only as a whole. The caller may `apply` it again.
+    The batch may be on the disk all the same, but only as a whole. The caller may `apply` it again.
     """
 
 

@@ -3,8 +3,8 @@
     u64 first number, then 16 bytes for each message: its digest, or zeros if it has no key
 
 A number of `COPIED` or above belongs to no message: the digests come from another replica of the queue, whose messages
-may have left long ago. Each such record has a number of its own. One without digests is a *new beginning*: what comes
-before it counts no more.
+may have left long ago. Each such record has a number of its own. Such a record without digests is a *new beginning*:
+the records before it no longer count.
 
 A record whose digests are all zeros takes back what earlier records have of these messages: they are lost, because a
 crash came before their bodies were on the disk, so their publishers may publish them again.

@@ -2,12 +2,12 @@
 
 A digest is 16 bytes. The window has two *generations*. A digest enters the recent one; when that has as many digests as
 the window is wide, it becomes the older one, and the older one is given up. So the window has at least the last `size`
-digests, and at most twice as many. A window that becomes wider may keep several older generations until the recent one
-has as many digests as it is wide now.
+digests, and at most twice as many. A window that becomes wider may keep several older generations, until the recent
+generation has as many digests as the new `size`.
 
 Each generation is many small sets, because a set of a million digests takes 30 ms to grow, and as long to be freed. A
-turn of the queue never waits for more than one of the small ones: what is given up is freed set by set, as digests are
-added. An entry takes about 120 bytes.
+turn of the queue never waits for more than one small set to grow or to be freed: the sets of a generation that was
+given up are freed one by one, as digests are added. A digest takes about 120 bytes.
 
 The digests of transient messages are in sets of their own: a learner that copies the window must not write these to its
 disk, since the messages are lost when all nodes stop.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DIGEST_SIZE = 16
 
-#: In the place of a digest: the message has no key. No digest is all zeros but by a chance of 1 in 2 to the 128.
+#: In the place of a digest: the message has no key. The digest of a key is all zeros with a probability of 2**-128.
 NO_KEY = bytes(DIGEST_SIZE)
 
 #: About the most digests in one set. A generation has at most `MOST_SETS` sets for persistent messages, and as many for

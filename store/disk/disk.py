@@ -66,7 +66,7 @@ class File(ABC):
         """Hint that the file will grow to `size` bytes, so that later syncs are faster. Never raises."""
 
     def allocate(self, size: int) -> None:
-        """Make an empty file `size` bytes long, all of which are on the disk. Raises OSError if it has no room."""
+        """Make an empty file `size` bytes long, with disk space for all of them. Raises OSError if there is none."""
         self.append([bytes(size)])
 
     @abstractmethod

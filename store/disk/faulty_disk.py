@@ -121,7 +121,7 @@ class FaultyDisk(Disk):
         self._dirs: set[str] = {""}
         self._fail_at: int | None = None
         self._error: BaseException | None = None
-        #: Threads of a real node share the disk. Held while names change.
+        #: Held while names change, because the threads of a node that is not simulated share the disk.
         self._lock = threading.Lock()
 
     # -- faults ---

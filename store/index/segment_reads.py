@@ -96,7 +96,7 @@ class SegmentReads:
         self.cache.keep_blocks(job.number, self._take_in(job))
 
     def _take_in(self, job: SegmentReadJob) -> dict[int, list[Entries]]:
-        """Keep the table of a read job; returns its blocks, or none if the segment has changed since it was taken."""
+        """Keep the table of a read job; returns its blocks, or none if the segment has changed meanwhile."""
         if self._segments.get(job.number) is not job.segment or not job.segment.unacked:
             return {}
         if job.table is None:

@@ -1,7 +1,7 @@
 """Encoding and gathering one queue's journal records until they are sent to the journal.
 
-Positions count this writer's own records, from 1. The journal confirms with the same numbers: `durable up to` a
-position. The levels of a priority queue share one writer, each under its own queue number.
+Positions count this writer's own records, from 1. The journal reports with the same numbers up to which position it has
+synced them (`durable`). The levels of a priority queue share one writer, each under its own queue number.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class QueueRecords(NamedTuple):
 
     parts         the encoded records, as buffers
     records       how many records
-    messages      how many messages they publish
+    messages      how many messages they publish or hand over
     next_number   where the queue's numbering stands after them, None if it was deleted
     sizes         the sizes of segments that they record
-    is_joined     they are in one frame with those before them, so that a recovery finds both or neither
+    is_joined     they are in one frame with the `QueueRecords` before them, so that a recovery finds both or neither
     handed_over   the dead letters that the queue has handed over, recorded or not
     taken         the dead letters that it has taken
     repeated      how many bytes of the records the journal has already, in files that it is about to give up
@@ -68,9 +68,9 @@ class LogWriter:
     """Gathers records until `take`. The journal writes what is gathered between two calls of `cut` in one frame.
 
     has_gathered        there is something to take
-    is_awaited          a process waits until what has gathered is on the disk
+    is_awaited          a process waits until the gathered records are on the disk
     bodies_are_spared   the bodies that the message store reported last were acknowledged before their sync
-    position            records ever made
+    position            how many records this writer has made
     durable             the position up to which the journal has synced them
     is_journaled        False for a queue that no start recovers. It is not registered with the journal, which drops its
                         records, so neither its acknowledgements nor the sizes of its segments are recorded
@@ -113,7 +113,7 @@ class LogWriter:
 
     @seam("which acknowledgements the journal records")
     def ack(self, queue: int, spans: Sequence[range]) -> int:
-        """Record that messages left the queue for good; returns the position. `spans` as `run.spans` returns them."""
+        """Record that messages left the queue for good, as `messages.spans` groups them; returns the position."""
         if not self.is_journaled:
             return 0
         return self._add(queue, record(Type.ACK, queue, [encode_spans(spans)]))
@@ -132,7 +132,7 @@ class LogWriter:
     def skip_to(self, queue: int, next_number: int) -> None:
         """Note that the messages below `next_number` were published without a record.
 
-        The journal learns where the numbering stands from the queue's next record.
+        The queue's next record carries the new number to the journal (`QueueRecords.next_number`).
         """
         self._advance(queue, next_number)
 

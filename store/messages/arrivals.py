@@ -1,9 +1,9 @@
 """When the messages of a run arrived (SP-28): microseconds since the epoch, which never decrease in a queue.
 
-Messages that a queue accepts in one turn have one time, and most runs have one. A run that took in others has
-`Stretches`. A run that is cut off takes only its own stretches along (`part_of`). If it took all of them, a queue that
-is never empty would have more stretches with every message, because its runs are cut at the head while others are added
-at the tail.
+Messages that a queue accepts in one turn have the same time, so most runs have one time. A run to which later messages
+were added has `Stretches`. A part that is cut off from a run takes only its own stretches along (`part_of`). If it took
+all of them, a queue that is never empty would have more stretches with every message, because its runs are cut at the
+head while messages are added at the tail.
 
 The time 0 is unknown: queues that cannot be read by number keep no times, and files of earlier versions have none.
 """

@@ -1,6 +1,7 @@
 """Runs that were delivered and are not yet acknowledged.
 
-A message costs a list slice (5 to 20 ns) as long as pieces are acknowledged, and more when single messages are.
+Settling costs 5 to 20 ns a message as long as consumers acknowledge many at once, which takes list slices only. Single
+acknowledgements cost more.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class PendingRuns:
         if count < run.live:
             self._settle(run, slice(0, count, 1), count)
         else:
-            # As `_count`, without the call; so are the two below.
+            # As `_count`, without the call; likewise in `discard_pieces` and `_settle`.
             self.count -= count
             self.body_bytes -= run.body_bytes
             if run.origin.persistent:

@@ -23,7 +23,7 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 | TAKEN | u128 id, u32 count: `queue` has taken this many dead letters |
 | RETURNED | (u64 first, u32 count, u32 returns) one after the other: how often these messages were returned by now |
 | LIVES | u32 life, then (u64 first, u64 next, u32 life) for each gap in the numbering of the queue (`lives`) |
-| DIGESTS | u64 first, then 16 bytes for each message: the digest that a second publish has too (`deduplication`) |
+| DIGESTS | u64 first, then 16 bytes for each message: its digest, which a repeated publish has too (`deduplication`) |
 
 **Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | arrived | expiries |
 lengths | slots`

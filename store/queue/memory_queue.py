@@ -244,7 +244,7 @@ class MemoryQueue(LaneLevel, SupportsRangeRead):
     # -- mode
 
     def set_queue_mode(self, mode: str) -> None:
-        """Do nothing: a lazy queue moves messages to the disk early, and there is none."""
+        """Do nothing: a lazy queue moves messages to the disk early, and this queue has no disk."""
 
 
 def _joined(runs: list[Run]) -> list[FetchedMessages]:

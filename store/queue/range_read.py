@@ -94,7 +94,7 @@ class RunBatch:
     """The messages found, as runs in the order of their numbers. The next batch begins at `next_number`.
 
     `missing` are the ids of the bodies that must be read from a store. A body that is gone by then leaves a hole.
-    `size` are the bytes of the bodies, with `MESSAGE_OVERHEAD` for each message.
+    `size` is the bytes of the bodies and `MESSAGE_OVERHEAD` for each message.
     """
 
     __slots__ = ("runs", "next_number", "missing", "size", "_absent")
@@ -156,7 +156,7 @@ class SupportsRangeRead(ABC):
 
     @abstractmethod
     def note_lives(self, lives: Lives) -> None:
-        """Have these lives from now on."""
+        """Replace the lives of the queue by these."""
 
     @abstractmethod
     def record_returns(self, numbers: Iterable[int]) -> None:
@@ -263,7 +263,7 @@ def _count_within(run: Run, start: int, end: int, size: int) -> int:
     sizes, count = run.measured(), end - start
     if isinstance(sizes, int):
         return min(count, -(-size // (sizes + MESSAGE_OVERHEAD)))
-    # No more messages than this fit, so a batch does not measure the rest of a long run.
+    # No more messages than this fit, so the sizes of the rest of a long run are not added up.
     end = min(end, start + size // MESSAGE_OVERHEAD + 1)
     reached = list(accumulate(map(MESSAGE_OVERHEAD.__add__, sizes[start:end])))
     return min(count, bisect_left(reached, size) + 1)

@@ -38,7 +38,7 @@ class IndexFound:
     segment_messages   un-acked persistent messages in segments, whether their bodies exist or not
     journal_messages   the same in the journal alone
     next_number        the number after the highest one seen
-    unacked            by segment: entries, transient ones included, that are not acked in its file, as in clean terms
+    unacked            by segment: how many entries, transient ones included, are not acked in its file, as in the terms
     """
 
     segment_messages: int = 0
@@ -68,8 +68,8 @@ def check_index(
 ) -> IndexFound:
     """Check all segments of a queue.
 
-    `on_stored` receives the id of each ready message that has its body in the message store. Entries of the segments
-    are removed from `replayed`, as in recovery; a second check may be given the same object.
+    `on_stored` receives the id of each un-acked persistent message that has its body in the message store. Entries of
+    the segments are removed from `replayed`, as in recovery; a second check may be given the same object.
     """
     replayed = replayed or Replayed()
     found = IndexFound(next_number=replayed.next_number)

@@ -1,8 +1,8 @@
 """Reading a descriptor at an offset while another thread appends to it: pread and writev, or lseek under a lock.
 
-Linux reads at an offset without moving the descriptor's position, so readers and the writer need no lock.
-The twin, for systems without these calls (Windows), moves the position, so a lock keeps one thread between its
-lseek and its read or write.
+Linux reads at an offset without moving the descriptor's position, so readers and the writer need no lock. The twin, for
+systems without these calls (Windows), moves the position. So a lock keeps other threads from moving it again between
+the lseek of one thread and its read or write.
 """
 
 from __future__ import annotations

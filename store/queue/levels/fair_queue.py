@@ -8,14 +8,14 @@ on later. A lane that becomes empty loses its credit and leaves the round; one t
 Order is kept within a lane.
 
 Lanes exist in memory only: each has the numbers of its ready messages. The messages themselves are in one backing
-queue, as those of a queue without lanes are, and its format on the disk knows nothing of lanes (`lane_source`). So a
-lane costs what its entries in memory take, as long as it has a message, and nothing on the disk.
+queue, as those of a queue without lanes are, and nothing on the disk depends on lanes (`lane_source`). So a lane takes
+only memory, and only as long as it has a message.
 
 `LaneTable` decides which lane a value has, and keeps the lanes in their order.
 
-Messages whose values nobody has read yet wait in the backing queue in their order, and later messages wait behind them:
-at a start, and when a policy gives lanes to a queue that has messages. They are sorted into lanes in steps (`sort`),
-while the lanes deliver what they have already.
+At a start, and when a policy gives lanes to a queue that has messages, the values of these messages are not read yet.
+They wait in the backing queue in their order, and later messages wait behind them. They are sorted into lanes in steps
+(`sort`), while the lanes deliver what they have already.
 
 Length limits drop from the longest lane: from that of the tenant with the flood, not from that of a tenant with few
 messages.
@@ -100,7 +100,7 @@ class FairQueue(BackingQueue):
         columns = origins, contents, body_bytes, expiries, confirm, parts, shared, is_handed, is_redelivered
         if self.value_of is None or self._next_unsorted() is not None:
             numbers = level.publish(*columns)
-            self.sort(2 * len(contents))  # so that there is an end to it
+            self.sort(2 * len(contents))  # more than came, so that the unsorted messages become fewer
             return numbers
         numbers = level.publish_delivered(*columns)
         self._ready_bytes += body_bytes
@@ -218,7 +218,7 @@ class FairQueue(BackingQueue):
     @property
     def is_over(self) -> bool:
         """Whether the queue has lost its lanes, and level 0 has all messages, of which none is in a lane."""
-        self._next_unsorted()
+        self._next_unsorted()  # forgets older levels that have become empty
         return self._has_no_lane and not any([source.unacked for source in self._sources if source.base])
 
     def without_lanes(self) -> BackingQueue:
@@ -403,7 +403,7 @@ class FairQueue(BackingQueue):
         return sorted({*self._sources.own.unacked, *self._sources.own.returned})
 
     def were_delivered(self, numbers: Iterable[int]) -> None:
-        """Note that consumers have had these messages of level 0, in the time of a process before."""
+        """Note that an earlier process of the queue has delivered these messages of level 0 to consumers."""
         self._sources.own.returned.update(numbers)
 
     # -- expiry, at the head of each lane

@@ -16,7 +16,7 @@ from .lanes import FairLane
 #: Entries beyond two for each lane, after which the heap is replaced.
 SPARE_ENTRIES = 1024
 
-#: Entries of the old heap that are looked at for each one that enters.
+#: Entries of the old heap that are moved or dropped for each one that enters.
 MOVED = 4
 
 #: Expiry, a number that distinguishes entries of one expiry, and the lane.

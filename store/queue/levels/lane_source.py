@@ -32,7 +32,8 @@ class LaneSource:
 
     unacked    by number: the lane of a message that is unacknowledged, the size of its body, and its expiry. None if
                it was delivered before the queue had lanes
-    returned   numbers of messages that consumers have had and returned; `pending_runs` does not know that
+    returned   numbers of messages that consumers have had and returned. They are noted here because a return
+               changes nothing in the level, to which messages in lanes are pending all the time
     ready      how many messages in lanes are ready
     purged     how many of the messages on the disk only have left their lanes, and are to be removed
     """
@@ -50,7 +51,7 @@ class LaneSource:
         level.begin_lanes(self.unacked.keys())
 
     def unacked_in(self, tags: Sequence[int]) -> list[int]:
-        """The numbers of the unacknowledged messages among these tags, of which others may be of other levels."""
+        """The numbers of this level's unacknowledged messages among these tags; others may be of other levels."""
         base, unacked = self.base, self.unacked
         if isinstance(tags, range) and len(tags) > len(unacked):
             # A multiple ack may span levels.
@@ -60,13 +61,15 @@ class LaneSource:
         return [tag for tag in tags if tag in unacked]
 
     def pending(self) -> tuple[int, int]:
-        """How many messages are pending to everybody, and the bytes of those that are pending to the level."""
+        """How many messages are unacknowledged, and how many bytes the bodies of these and of the ready messages in
+        lanes have.
+        """
         totals, (on_disk, bytes_on_disk) = self.level.totals(), self.level.on_disk
         return totals.pending - self.ready + on_disk - self.purged, totals.pending_bytes + bytes_on_disk
 
     def hand_out(self, lane: FairLane, numbers: range) -> tuple[list[FetchedMessages], int] | None:
         """Deliver consecutive messages that have left the lane, at the cost of a few slices. Returns them and the bytes
-        of their bodies; None if each has to be looked at.
+        of their bodies; None if each must be found by itself.
         """
         runs = None if self.base or self.returned else self.level.in_a_row(numbers)
         if runs is None:

@@ -32,7 +32,8 @@ class FairLane:
     credit: int = 0
     #: Whether the present visit has added to the credit already.
     is_visited: bool = False
-    #: No later than the expiry of its head, and what `LaneExpiries` has for it; `NEVER` if that has nothing.
+    #: The expiry in the entry that `LaneExpiries` has for this lane, no later than that of the lane's head; `NEVER` if
+    #: there is no entry.
     known_expiry: int = NEVER
 
 

@@ -1,7 +1,7 @@
 """`Round`: the deficit round robin over the lanes of a queue that have ready messages (QP-67).
 
-A visit adds `weight · batch` to the credit of a lane, which then delivers as long as its credit suffices. A lane that
-becomes empty leaves the round and loses its credit.
+A visit adds `weight · batch` messages, or `weight · VISIT_BYTES` if bytes are counted, to the credit of a lane, which
+then delivers as long as its credit suffices. A lane that becomes empty leaves the round and loses its credit.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Round:
         messages it may deliver; 0 if its credit does not suffice, and the next lane is at the front now.
         """
         if len(self._lanes) == 1:
+            # A lane that is alone needs no credit.
             return 1 if self.rules.counts_bytes else lane.numbers.count
         if not lane.is_visited:
             lane.is_visited = True

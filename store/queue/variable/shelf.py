@@ -4,8 +4,8 @@ A queue with lanes has all messages in its pending ones (`lane_level`), in memor
 moved to the shelf: of them, nothing but their count stays in memory, beside their numbers in the lanes. The youngest go
 first, because mostly they are delivered last. A message comes back to the pending ones before its lane delivers it.
 
-The index has an entry of each message on the shelf, transient ones included. So a crash, a start and `store verify` see
-nothing else than for messages of delta.
+The index has an entry of each message on the shelf, transient ones included. So recovery and `store verify` treat these
+messages as those of delta.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Shelf:
             if most <= 0:
                 break
             if run.redelivered and run.end > self._redelivered_below:
-                continue  # the disk does not keep the flag
+                continue  # the flag would be lost: `_bring_back` sets it by the numbers only
             ready = [
                 number
                 for number, content in enumerate(run.contents, run.first)
@@ -101,8 +101,9 @@ class Shelf:
         return has_moved
 
     def page(self, target: int, quota: int) -> bool:
-        """Do a round of paging: move messages to the shelf until `target` and what it allows besides are in memory, but
-        about `quota` at most. Returns whether there were any.
+        """Do a round of paging: move messages to the shelf, about `quota` at most. Returns whether there were any.
+
+        Of h messages in memory h · target / (h + target) stay, as of betas in `paging`, but at least `LEAST_KEPT`.
         """
         here = self.in_memory
         excess = here - (max(LEAST_KEPT, here - here * here // (here + target)) if target else LEAST_KEPT)
@@ -146,7 +147,7 @@ class Shelf:
         return range(start, min(index.reach(number), start + DELTA_READ))
 
     def _bring_back(self, span: range, wanted: Sequence[int]) -> None:
-        """Move those of the wanted messages that are in this span, which can be read without a job, into memory."""
+        """Move the wanted messages of this span into memory. The entries of the span can be read without a job."""
         missing = sorted(number for number in wanted if number in span and self._pending.slot(number) is None)
         for run, is_stored in self._place.index.read(span.start, span.stop):
             here = [number for number in missing if run.first <= number < run.end]

@@ -9,7 +9,8 @@ if that is small; a large body goes to the message store. All other writes only 
 The owner calls `durable(journal, store)` when all records and writes up to these positions are on disk; `unconfirmed`
 then finds the publishes that have become safe.
 
-Except for a change to lazy mode, messages leave memory only in `set_ram_duration_target` and `page` (QS-15).
+Messages leave memory only in `set_ram_duration_target` and `page` (QS-15), at a change to lazy mode, and in
+`keep_in_lanes` of a queue with fair lanes. `publish` to a lazy queue adds messages to delta at once.
 
 This module adds and removes messages. Its parts do the rest: `queue_recovery` finds the messages at a start,
 `segment_writer` writes segments, `read_ahead` reads them before they are needed, `paging` decides what stays in
@@ -87,7 +88,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead, ShelvingLevel):
 
     queue           the number under which the journal has this queue
     replayed        its records in the journal, at a start
-    embed_below     bytes; larger bodies go to a message store
+    embed_below     bytes of body and properties from which on a message goes to a message store (`Placement.split`)
     io_batch_size   the fewest index entries that paging writes at once
     clock           gives monotonic seconds
     keeps_numbers   whether no number is given again after a crash, so that the queue can be read by number
