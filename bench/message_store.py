@@ -19,7 +19,7 @@ BODY = bytes(range(256)) * 64
 TOTAL = 8_000
 GROUP = 64
 READ_TOGETHER = 64
-#: Unwritten bytes from which on a publisher waits.
+#: The writer waits for a sync while the store has this many bytes that are not written yet.
 ENGINE_BYTES = 4 << 20
 
 
@@ -70,6 +70,7 @@ def remove(store: StoreEngine) -> None:
 
 
 def combine(store: StoreEngine) -> None:
+    # A round without a job is not the end: the job may wait for a sync, which the next round performs.
     idle = 0
     while idle < 2:
         sync = store.take_sync(everything=True)

@@ -77,7 +77,7 @@ PACE_SCOPE = "pace-scope"
 #: For how many objects of a kind in a virtual host the effective policy is remembered.
 MATCHES_KEPT = 20_000
 
-#: For how many earlier sets of policies it is remembered what applied.
+#: The number of earlier sets of policies whose results are remembered.
 EARLIER_KEPT = 2
 
 #: The keys that a policy defines, and their values.
@@ -122,13 +122,14 @@ class VhostPolicies:
             kind: [each for each in read if _covers(each[0], kind) and not foreign & each[1].keys()]
             for kind, foreign in FOREIGN.items()
         }
-        #: By kind and name. Many names share one `Effective`, and the kind is in no key: 20,000 objects of each entry
-        #: would take 7 ms to free.
+        #: By kind and name. Many names share one `Effective`, and no key is a pair of kind and name: freeing 20,000
+        #: entries that each have an object of their own would take 7 ms.
         self._found: dict[Kind, dict[str, Effective]] = {kind: {} for kind in FOREIGN}
         #: What earlier sets of policies have found, each with the policies that have changed since.
         self._earlier: list[tuple[Mapping[Kind, Mapping[str, Effective]], Sequence[Policy]]] = []
         if before is not None:
             earlier = [(before._found, changed)] + [(found, [*since, *changed]) for found, since in before._earlier]
+            # Matching a name against that many changed policies would take as long as matching it against all policies.
             self._earlier = [each for each in earlier[:EARLIER_KEPT] if len(each[1]) < len(read)]
         #: By the names of a policy and an operator policy.
         self._combined: dict[tuple[str | None, str | None], Effective] = {(None, None): NOTHING}

@@ -124,7 +124,7 @@ def _without_prompt(request: Request, headers: dict[str, str]) -> dict[str, str]
 
 
 def _check_names(names: Mapping[str, str]) -> None:
-    """Raise HttpError if something would be created whose name is no text: it could hardly be shown or deleted."""
+    """Raise HttpError for a name that is not UTF-8. What has such a name can hardly be shown or deleted."""
     if any("\ud800" <= each <= "\udfff" for name in names.values() for each in name):
         raise bad_request("a name in the path is not UTF-8")
 
@@ -164,7 +164,7 @@ async def _pieces(rows: LongList[Any]) -> AsyncIterator[bytes]:
 
 
 def _encoded(value: Any) -> bytes:
-    # Bytes of a name that are no UTF-8 become replacement characters (CM-295).
+    # Bytes of a name that are no UTF-8 become question marks, so that the answer is valid JSON (CM-295).
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace")
 
@@ -178,7 +178,7 @@ def _audit(call: ApiCall, status: int) -> None:
 
 
 def _outside(path: str) -> Response:
-    """The answer for paths that are not of the API."""
+    """The answer for a path that names neither endpoint nor file: the reference at the root of the API, or 404."""
     if path in ("/api", "/api/", "/api/index.html"):
         return Response(_reference(), headers={**HEADERS, "content-type": "text/html; charset=utf-8"})
     return _json(404, {"error": "Object Not Found", "reason": "Not Found"}, {})

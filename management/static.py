@@ -87,5 +87,5 @@ def _read(path: Path) -> StaticFile:
 
 
 def _has_tag(header: str, tag: str) -> bool:
-    """Whether the client has this version. Tags of compressed answers are weak, so only the text is compared."""
+    """Whether the client has this version. The comparison is the weak one of HTTP: the mark `W/` does not count."""
     return any(each.strip().removeprefix("W/") == tag.removeprefix("W/") for each in header.split(","))

@@ -96,7 +96,7 @@ class LoadConnection:
         tune = self._wait(methods.ConnectionTune)
         self.frame_max: int = tune.frame_max
         self._send_now(0, methods.ConnectionTuneOk(tune.channel_max, tune.frame_max, tune.heartbeat))
-        #: Seconds between two heartbeats that the broker sends; 0: none.
+        #: The heartbeat timeout in seconds, as the broker has proposed it; 0: no heartbeats.
         self.heartbeat: int = tune.heartbeat
         self._send_now(0, methods.ConnectionOpen(vhost))
         self._wait(methods.ConnectionOpenOk)
@@ -171,7 +171,7 @@ class LoadConnection:
         self.unsent = rest or None
 
     def receive_into(self, room: memoryview) -> int:
-        """Write what has arrived into `room`, and return how many bytes. Raises ConnectionFailed at the end."""
+        """Write what has arrived into `room`, and return its size. Raises ConnectionFailed at the end of the input."""
         try:
             size = self.socket.recv_into(room)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -1,4 +1,4 @@
-"""`Shard`: one of the queues, with a channel for publishing and one for consuming (FC-75 to FC-79)."""
+"""`Shard`: one queue of a logical queue, with a channel for publishing and one for consuming (FC-75 to FC-79)."""
 
 from __future__ import annotations
 
@@ -218,7 +218,10 @@ class Shard:
             self._connection.channel(on_open_callback=self._consuming_opened)
 
     def get(self, answer: Future[Delivery | None]) -> None:
-        """Fetch one message; the answer is None if the shard has none, or cannot be reached."""
+        """Fetch one message; the answer is None if the shard has none or has no channel.
+
+        It is a RuntimeError if the channel ends before the broker has answered.
+        """
         if self._consuming is None:
             answer.set_result(None)
             return
@@ -243,7 +246,10 @@ class Shard:
         drop: Callable[[Shard], None],
         started: Future[None],
     ) -> None:
-        """Consume, now and after each reconnection. `drop` is called when a channel has ended with its deliveries."""
+        """Consume, now and after each reconnection.
+
+        `drop` is called when the channel has ended, because its unsettled deliveries can no longer be settled.
+        """
         self._consume, self._started = (tag, prefetch, deliver, drop), started
         if self._consuming is not None:
             self._begin_consuming()

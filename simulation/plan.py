@@ -85,6 +85,7 @@ CRASHING = (
     "MessageStore",
     "MessageStore",
 )
+#: The same on a node without a data directory, which has no journal and no message store.
 CRASHING_IN_MEMORY = CRASHING[:-3]
 #: The setting `turn_messages` of most brokers, and one so low that settling even a few messages takes several turns.
 TURN_MESSAGES, SHORT_TURN = 500, 2
@@ -303,7 +304,10 @@ REPEAT_ONE_IN = 10
 
 
 def draw_plan(below: Below) -> Plan:
-    """A plan of 4 to 34 actions, sometimes three more. If `below` always returns 0, it is the plainest plan."""
+    """A plan of 4 to 34 random actions. Some plans also have actions that bind queues, make garbage or change a policy.
+
+    If `below` always returns 0, it is the plainest plan.
+    """
     has_store = below(4) != 3
     first = below(len(KINDS))
     names = with_dead_letter_queue([KINDS[(first + step) % len(KINDS)].name for step in range(1 + below(3))])
@@ -395,7 +399,7 @@ def _draw_garbage(below: Below, queues: Sequence[str]) -> list[Action]:
 
 
 def with_dead_letter_queue(names: Sequence[str]) -> list[str]:
-    """The queues, and the one for dead letters if one of them has any."""
+    """The queues, and the queue for dead letters if one of them sends dead letters to it."""
     is_needed = any(NAMES[name].has_dead_letters for name in names) and DEAD_LETTER_QUEUE not in names
     return [*names, DEAD_LETTER_QUEUE] if is_needed else [*names]
 

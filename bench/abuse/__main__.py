@@ -6,16 +6,16 @@
     python -m warren.bench.abuse --port 5673 --command "rabbitmqctl -n rabbit@localhost" --tls-port 5671
 
 A witness publishes 100 messages a second on a queue of its own and consumes them. Meanwhile an abuser does what the row
-says. The table has the witness's waits from publish to delivery: the longest, and the one that one in a thousand
-exceeds. In rows with a memory alarm, which blocks publishers, the witness asks for the length of its queue instead. The
-first row is that of a witness alone, which is what the machine itself adds. The program needs pika and trustme.
+says. The table has the witness's waits from publish to delivery: the longest, and the 99.9th percentile. In rows with a
+memory alarm, which blocks publishers, the witness asks for the length of its queue instead. In the first row the
+witness is alone; its waits are what the machine itself adds. The program needs pika and trustme.
 
-For a warren that it has started the table has more: the longest turn of one of its processes, in processor time; in the
-longest wait, the processor time of the broker's main thread, and the time in which that thread and the witness had no
-core; and the most processor time of the broker in any wait in which the witness had a core. On a busy machine that last
-one is what the broker adds.
+For a warren that the program has started, the table has more: the longest turn of one of its processes, in processor
+time; in the longest wait, the processor time of the broker's main thread, and the time in which that thread and the
+witness had no core; and the most processor time of the broker in any wait in which the witness had a core. On a busy
+machine this last figure is what the broker adds.
 
-Exit code 0 if no wait is longer than 25 ms, 1 if one is, 2 if nothing could be measured.
+Exit code 0 if no wait beside an abuser is longer than 25 ms, 1 if one is, 2 if nothing could be measured.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ def main() -> int:
             with ExitStack() as stack:
                 # A warren of its own for each row, because `warren status` has the longest turns since its start.
                 target = given or started(stack)
+                # The rows are made again, because their abuse refers to the broker that was started for this one.
                 waits = measure(target, all_rows(options.scale, target)[at])
                 if row.abuse is not idle:
                     longest = max(longest, waits.longest.seconds)

@@ -1,10 +1,10 @@
 """A broker under measurement: runs `warren start`, reads its memory from /proc, and sends the AMQP methods of
 benchmarks.
 
-with Warren(directory) as broker:       a process of its own; the `with` block ends it
-    broker.start()                      returns the seconds from exec to the first open connection
-    with LoadClient(broker.address) as client:
-        client.call(QueueDelete(queue="q"))
+    with Warren(directory) as broker:       a process of its own; the `with` block ends it
+        broker.start()                      returns the seconds from exec to the first open connection
+        with LoadClient(broker.address) as client:
+            client.call(QueueDelete(queue="q"))
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class LoadClient:
         self._unread = buffer[position:]
 
     def write(self, frames: bytes) -> None:
-        """Send frames that have no answer."""
+        """Send encoded frames. If the broker answers them, `answers` reads what it sends."""
         self._socket.sendall(frames)
 
     def declared(self, queue: str) -> int:
@@ -125,7 +125,7 @@ class LoadClient:
         return answer.message_count
 
     def close(self) -> None:
-        """Close the connection without a word."""
+        """Close the socket without `connection.close`."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -141,7 +141,7 @@ class LoadClient:
 
     def _answer(self) -> Method:
         while not self._arrived:
-            # What `wait_for` has left over comes first.
+            # Bytes that `wait_for` has read and not used come first.
             frames, self._unread = split_frames(self._unread)
             self._arrived += [decode_method(payload) for kind, _, payload in frames if kind == FRAME_METHOD]
             if not self._arrived:
@@ -155,7 +155,7 @@ class LoadClient:
         return read
 
 
-#: The encoded numbers of the methods with which a broker refuses.
+#: The encoded class and method numbers of the two methods with which a broker closes a connection or a channel.
 _CLOSES = frozenset(
     struct.pack(">HH", kind.CLASS_ID, kind.METHOD_ID) for kind in (methods.ConnectionClose, methods.ChannelClose)
 )
@@ -196,7 +196,7 @@ class Warren:
 
     def start_until(self, ready: Callable[[LoadClient], Found], timeout: float = 120.0) -> tuple[float, Found]:
         """Seconds from exec until `ready(client)` returns a true value, and that value."""
-        # Below `error` the log has a line for every connection that the generator drops without closing.
+        # At a lower level the log would have a line for every connection that the generator drops without closing it.
         command = [
             str(Path(sys.executable).parent / "warren"),
             "start",
@@ -209,7 +209,8 @@ class Warren:
             "--log-level",
             "error",
         ]
-        # An installed package has its bytecode. Without it a start compiles 200 modules, which takes half a second.
+        # The broker may write bytecode, as if the package were installed. Without bytecode each start would compile 200
+        # modules, which takes half a second.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         began = time.monotonic()
         process = self._process = subprocess.Popen(
@@ -261,7 +262,7 @@ class Warren:
 
 
 def memory(pid: int) -> dict[str, int]:
-    """Bytes by the names of /proc/PID/status: `VmRSS` resident, `VmHWM` its peak, `RssAnon` resident and not mapped.
+    """Bytes by the names of /proc/PID/status: `VmRSS` resident, `VmHWM` its peak, `RssAnon` resident and of no file.
 
     `smaps_rollup` would be exact to the page, but holds up the broker while it walks gigabytes of page tables.
     """

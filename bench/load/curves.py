@@ -21,7 +21,13 @@ INSTALL_HINT = "a plot needs matplotlib: pip install 'warren-mq[bench]', or from
 
 @dataclass(frozen=True, slots=True)
 class CurveSample:
-    """One sample of a run. `messages` were published until then, or consumed in phase `drain`."""
+    """One sample of the measurement named `run`.
+
+    seconds                       since the first progress report of the phase
+    messages                      published so far, or consumed so far in the phase `drain`
+    rate                          messages a second since the sample before
+    resident, anonymous, disk     bytes
+    """
 
     run: str
     phase: str
@@ -71,7 +77,10 @@ def can_plot() -> bool:
 
 
 def plot(path: Path, rows: Iterable[CurveSample], rate_bar: float) -> None:
-    """Plot rate above memory, and filling beside draining. The suffix of the file selects its format."""
+    """Plot rate above memory, and filling beside draining. A dotted line marks `rate_bar`, in messages a second.
+
+    The suffix of the file selects its format.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

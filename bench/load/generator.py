@@ -24,8 +24,8 @@ class LoadFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
+    #: Seconds of CLOCK_MONOTONIC, the clock of `time.monotonic()`.
     at: float
-    """Seconds of CLOCK_MONOTONIC, the clock of `time.monotonic()`."""
     sent: int
     confirmed: int
     received: int

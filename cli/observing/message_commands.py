@@ -23,7 +23,10 @@ _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def milliseconds(text: str, now: int) -> int:
-    """A time in ms since 1970 from such a number, from ISO 8601, or from an age such as `-15m`."""
+    """Milliseconds since 1970. `text` has this number, a time in ISO 8601, or an age at the time `now`, such as `-15m`.
+
+    Raises BadArguments.
+    """
     if text.isdigit():
         return int(text)
     age = re.fullmatch(r"-(\d+)([smhd])", text)

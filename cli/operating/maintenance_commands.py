@@ -8,7 +8,7 @@ from ..node_command import BadArguments, Call, node_command
 
 SECTION = "Cluster"
 
-#: What `rebalance` may be asked to do, and the words of its banner.
+#: The kinds of queues that `rebalance` takes, and what its banner calls them.
 KINDS = {"all": "all replicated queues", "classic": "replicated (mirrored, non-exclusive) classic queues"}
 KINDS["quorum"] = "quorum queues"
 

@@ -125,7 +125,7 @@ def _run(
     story: bool,
     options: str,
 ) -> None:
-    """Run that many schedules, up to the first failure, which is printed and ends the command."""
+    """Run `schedules` of them from the seed `first` on. The first one that fails is printed and ends the command."""
     from ...simulation.shrinking import shrink
 
     outcome = None
@@ -152,7 +152,10 @@ def _run(
 
 
 def _play(file: TextIO, orders: int) -> None:
-    """Play the conversation in the file in that many orders, and print it with what followed."""
+    """Play the conversation in the file in `orders` orders, and print it with the answers of the first one.
+
+    An order in which other answers follow is printed too, and ends the command.
+    """
     from ...simulation.conversations.conversation import ConversationError, parse_conversation
     from ...simulation.conversations.playing import ConversationBroken, Player
 

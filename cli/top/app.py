@@ -1,12 +1,12 @@
 """`Top`: the screen of `warren top`.
 
-    warren@host 0.9.0, up 3 h 12 min     memory 120 MiB of 6.2 GiB     disk 30 GiB free     no alarm
-    12 connections  14 channels  10,000 queues  40 consumers     12,345 messages     in 9,000/s  out 9,000/s
+    warren@host 0.9.0, up 3 h 12 min   memory 120 MiB of 6.2 GiB   disk 30.0 GiB free   no alarm
+    12 connections  14 channels  10,000 queues  40 consumers  12,345 messages   in 9,000/s  out 9,000/s  acks 9,000/s
     Queue: queue 'orders' in vhost '/'. It holds back the connection ...
-    [1 Queues]  2 Connections  3 Channels
+    [1 Queues]  2 Connections  3 Channels   10,000 queues, by TOTAL
     NAME ...
 
-The first lines say how the node is, the third what holds clients back and what to do about it.
+The first two lines show the state of the node, the third what holds clients back and what to do about it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,9 @@ DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
 class TopColumn(NamedTuple):
-    """A column of width 0 gets the width that the others leave. If they do not fit, the highest rank goes first."""
+    """A column of width 0 gets the width that the others leave. If the columns do not fit, that of the highest rank is
+    left out first.
+    """
 
     title: str
     width: int
@@ -65,7 +67,7 @@ def fitting(columns: tuple[TopColumn, ...], width: int) -> list[tuple[TopColumn,
 
 
 def count(value: float) -> str:
-    """A number in at most seven characters."""
+    """A number in at most nine characters, which 1,000,000 to 9,999,999 need."""
     for unit, size in (("G", 10**9), ("M", 10**6)):
         if value >= 10 * size:
             return f"{value / size:,.1f}{unit}"

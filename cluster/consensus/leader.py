@@ -5,13 +5,14 @@
 - **Commit.** An entry is committed when a majority of the voters has written it. Only entries of the leader's own term
   are counted; those before are committed with them. An entry of an earlier term that a majority has may still be
   replaced by a leader that has a later term in its log.
-- **Contact.** Each heartbeat has the leader's tick, which the answer returns. So `contact` is the tick at which the
-  leader asked what a majority has answered. It serves three ends: a leader without contact steps down (check-quorum),
-  leases are counted from it, and a barrier needs a contact that is later than the barrier.
-- **Members.** A change is an entry, in force when it is appended. There is none while another one is not committed, and
-  none before an entry of this term is committed (CL-18).
-- **Transfer.** A leader that hands over appends nothing more. When the successor has everything, it is asked to begin
-  an election, and wins it unless something is lost; then this leader goes on after `TRANSFER_TICKS`.
+- **Contact.** Each heartbeat has the leader's tick, which the answer returns. `contact` is the tick at which the leader
+  sent the latest heartbeats that a majority has answered. It serves three ends: a leader without contact steps down
+  (check-quorum), leases are counted from it, and a barrier needs a contact that is later than the barrier.
+- **Members.** A change is an entry, in force when it is appended. The leader refuses a change while another one is not
+  committed, and until an entry of its term is committed (CL-18).
+- **Transfer.** A leader that hands over takes no more commands. When the successor has everything, the leader asks it
+  to begin an election. The successor wins it unless a message is lost; in that case this leader goes on after
+  `TRANSFER_TICKS`.
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ class Leader:
             progress.probe(self._next_after(answer))
 
     def _next_after(self, answer: AppendAnswer) -> int:
-        """The entry to begin with in the next append, after the member has rejected one. What the answer says of the
-        member's log shows that it differs from this log there or before.
+        """The entry with which the next append begins, after the member has rejected one. The terms in the answer show
+        that the two logs cannot agree behind `shared`.
         """
         shared = self._log.last_at_most(answer.last_index, answer.last_term)
         if self._log.has(shared, answer.last_term):
@@ -240,7 +241,7 @@ class Leader:
         return -1 if progress is None else progress.contact
 
     def is_heard(self, node: str, ticks: int) -> bool:
-        """Whether this member has answered a heartbeat of the last `ticks`, or has hardly had the time for that."""
+        """Whether this member has answered a heartbeat of the last `ticks`, or this node has not led for that long."""
         progress = self.progress.get(node)
         contact = -1 if progress is None else progress.contact
         return self._now - max(contact, self._elected) <= ticks

@@ -4,8 +4,8 @@
     batch     msgpack [node, incarnation, serial of the first command, [command, ...]]
 
 Texts, whole numbers, booleans, None and bytes are msgpack's own, and tuples are its arrays. A row or a record is an
-extension type whose data is the msgpack array of its fields, without address and group of a queue, and a table is one
-whose data is an encoded field table.
+extension type whose data is the msgpack array of its fields, without address and group of a queue and the creator
+of an exchange. A table is an extension type whose data is an encoded field table.
 
 The bytes stay on disks and are read by other versions, so the meaning of a number never changes. A field may be added
 at the end: a command without it gets the default, and an older version ignores it.

@@ -1,9 +1,9 @@
 """`InForce`: up to where the changes of the log are in force on all nodes.
 
 A change is answered when every member that runs has applied it (CL-31). The members report to the leader up to where
-they have applied the log; the leader reports to all of them how far everybody has. A member that the leader has not
-heard for `SILENT_TICKS` does not count, so that one that dies delays the answers for that time at most. Nor does a
-member that is more than `LAG_TICKS` behind, as one whose disk refuses writes (CL-32).
+they have applied the log, and the leader sends all of them the index up to which every member has. A member that has
+not answered the leader for `SILENT_TICKS` does not count, so that its death delays the answers for that time at most.
+Nor does a member that is more than `LAG_TICKS` behind, such as one whose disk refuses writes (CL-32).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAG_TICKS = 50
 
 
 class InForce:
-    """Knows the index up to which this node takes the log to be in force. Calls `report` with it when it has risen."""
+    """Keeps the index up to which this node takes the log to be in force, and calls `report` with it when it rises."""
 
     def __init__(self, raft: Raft, members: LogMembers, report: Callable[[int], None]) -> None:
         self.raft = raft

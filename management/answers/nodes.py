@@ -170,7 +170,10 @@ def partitions(row: Row) -> list[str]:
 
 
 def cluster_links(history: History, counted: Counted, wanted: Range | None) -> list[Row]:
-    """The links of a node to the others, with the bytes that went over each; RabbitMQ has no `state` and no delays."""
+    """The links of a node to the others, with the bytes that went over each.
+
+    RabbitMQ has no `state`, `unsent`, `round_trip` and `last_error`.
+    """
     found = []
     for link in counted.node["links"]:
         host, _, port = link["address"].rpartition(":")

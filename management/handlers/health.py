@@ -126,6 +126,7 @@ async def node_is_healthy(call: ApiCall) -> Any:
     if call.names.get("node", call.state.node_name) != call.state.node_name:
         raise not_found()
     found = call.state.node["alarms"]
+    # As RabbitMQ does, this deprecated check answers 200 even if it fails.
     return Answer(200, {"status": "failed", "reason": f"resource alarm(s) in effect: {found}"}) if found else OK
 
 

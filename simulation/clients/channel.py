@@ -89,8 +89,9 @@ class SimChannel:
     ) -> None:
         """Send a method that is answered. The next action waits for the answer.
 
-        The broker may close the channel instead. It may do so if `may_be_refused`, by default if `queue` may not
-        exist; and also if the process of `queue` may be down.
+        The broker may close the channel instead of answering if `may_be_refused` is true, and always if the process of
+        `queue` may be down. By default `may_be_refused` is true if `queue` is perhaps missing or exclusive to another
+        connection.
         """
         self._requested_queue = queue
         if may_be_refused is None:

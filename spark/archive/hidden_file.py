@@ -47,6 +47,7 @@ class HiddenFile:
             hidden,
             like.schema,
             compression=compression,
+            # The numbers in `seq` never repeat, so a dictionary of them would only make the file larger.
             use_dictionary=[name for name in names if name not in (*CONTENTS, "seq")],
             write_statistics=[name for name in names if name not in CONTENTS],
             # Without Arrow's own schema every reader takes a dictionary of strings for a column of strings.

@@ -1,14 +1,14 @@
-"""The job `compact`: the small files of an archive into few large ones. It needs neither Spark nor Java.
+"""The job `compact` merges the small files of an archive into few large ones. It needs neither Spark nor Java.
 
 Files of one queue and date whose ranges adjoin become one file of the joint range. For each of these:
 
 1. `TARGET/_warren/compaction.json` names the new file and its parts.
 2. The new file is written under a hidden name, checked against its parts, synced and renamed.
-3. It is noted in `TARGET/_warren/compacted.json`. From here on it stands for its parts.
+3. The new file is noted in `TARGET/_warren/compacted.json`. From then on it stands for its parts.
 4. The parts are removed, and then `compaction.json`.
 
-A run that finds `compaction.json` ends what the killed one had begun: it removes the parts if the new file is noted,
-and otherwise the new file. Between the steps 2 and 4 readers that do not read the notes find the messages twice, so
+A run that finds `compaction.json` ends what a killed run had begun: it removes the parts if the new file is noted, and
+otherwise the new file. Between the steps 2 and 4 readers that do not read the notes find the messages twice, so
 only files of days that are over are merged.
 """
 
@@ -42,7 +42,7 @@ from ..archive.notes import (
 from ..archive.parquet_files import date_of, file_path
 from ..errors import no_space_to_merge, wrong_options
 
-#: Files are merged until they have this many bytes.
+#: The most bytes of the parts that become one file.
 TARGET_SIZE = 256 << 20
 #: Rows that are read at a time.
 BATCH_ROWS = 16_384
@@ -111,8 +111,8 @@ def _count(group: Sequence[ArchivedFile]) -> int:
 def _groups(
     files: Sequence[ArchivedFile], closed: str, target_size: int, queue: str | None
 ) -> Iterator[list[ArchivedFile]]:
-    """Groups of files, each of which becomes one file. A group also has the entries without a file for ranges between
-    its files that have no message; all are in the order of their numbers.
+    """Groups of files; each group becomes one file. Between its files a group also has the entries without a file
+    that stand for ranges without a message. All are in the order of their numbers.
 
     closed    files of this date and later are left as they are
     """

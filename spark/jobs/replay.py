@@ -1,7 +1,8 @@
-"""The job `replay`: archived messages into an exchange or a queue again, in the order of each source queue.
+"""The job `replay` publishes archived messages to an exchange or a queue again, in the order of each source queue.
 
 The job reads Parquet files and publishes from this process, so it needs neither a Spark session nor Java. After each
-part it writes the number at which each queue goes on into the archive; a later run of the same name begins there.
+part of a queue it notes in the archive the number at which that queue goes on; a later run of the same name begins
+there.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ HEADER = "x-warren-replay"
 NOTED = 1.0
 #: Seconds by which a message may be published too early, so that messages close to each other are published together.
 FINEST = 0.005
-#: Seconds between two looks at whether a run that waits is to end.
+#: Seconds after which a run that waits for messages to be due asks again whether it is to end.
 LOOK = 0.25
 #: Queues that are replayed side by side.
 SIDE_BY_SIDE = 4
@@ -54,7 +55,7 @@ _COLUMNS = ["seq", "exchange", "routing_key", "body", "properties", "arrived"]
 class ReplayResult:
     """What a run has published, or would publish: queues, messages, bytes of bodies, and the times of arrival.
 
-    may_repeat        how many messages may be published twice, because an earlier run of this name was killed
+    may_repeat        the most messages that may be published twice, because an earlier run of this name was killed
     is_interrupted    whether `stop` ended the run
     """
 
@@ -91,12 +92,16 @@ def replay(
     exchange, to_queue      where; `exchange` with each message's own key, or with `routing_key`
     queue                   only the messages of this source queue
     routing_keys            only messages whose key fits this pattern of `*` and `?`
-    since, until            only messages that arrived then; those whose arrival is not known are left out then
+    since, until            only messages that arrived between these times, both included; with one of them given,
+                            messages whose arrival is not known are left out
     rate                    messages a second, evenly; otherwise as fast as the broker confirms
     speed                   instead: in the rhythm in which they arrived, this many times as fast; a message whose
                             arrival is not known follows the one before it at once
     name                    a run of this name goes on where an earlier one stopped
-    deduplicate             give each message an id, so that a queue with `x-warren-deduplicate` drops a second one
+    deduplicate             give each message an id, so that a queue with `x-warren-deduplicate` drops repeated ones
+    dry_run                 publish nothing, and count all chosen messages, also those before the number at which a run
+                            of this name would go on
+    on_progress             gets the number of messages that were published so far
     stop                    asked about once a second or more often; when it returns True, the run ends when what it has
                             sent is confirmed
     options                 how to reach the broker: `url` and others
@@ -331,7 +336,7 @@ class _Rhythm:
 
     @classmethod
     def of(cls, queues: Iterable[Iterator[Any]], speed: float) -> _Rhythm:
-        """The rhythm of these queues, each given as its batches."""
+        """The rhythm of these queues, each given as its batches, of which only the first one is read."""
         arrivals = [_arrivals(batch) for batches in queues for batch in itertools.islice(batches, 1)]
         known = [each[each != _UNKNOWN].min(initial=_NEVER) for each in arrivals]
         return cls(int(min(known, default=_NEVER)), speed)
@@ -359,6 +364,7 @@ class _Rhythm:
 
 #: Stands for an unknown time of arrival. It is earlier than all others, so its message is due at once.
 _UNKNOWN = -(1 << 62)
+#: Later than every time of arrival: the first arrival among messages of which no arrival is known.
 _NEVER = 1 << 62
 
 

@@ -1,9 +1,9 @@
-"""`spark.readStream`: the planner's side of a streaming query, which makes every message part of it exactly once.
+"""`spark.readStream`: the planner's side of a streaming query. Every message becomes part of the query exactly once.
 
-Spark writes the range of a micro-batch to the checkpoint before it runs, and runs the same range again after a failure.
-The range has the same messages then, because numbers are never given twice, and because a message leaves the queue only
-by this query's acknowledgements, which are sent when the micro-batch is in the commit log. If a message leaves the
-queue in another way, the query finds its number missing and reports a loss.
+Spark writes the range of a micro-batch to the checkpoint before the micro-batch runs, and runs the same range again
+after a failure. The range then has the same messages, because numbers are never given twice, and because a message
+leaves the queue only by this query's acknowledgements, which are sent when the micro-batch is in the commit log. If a
+message leaves the queue in another way, the query finds its number missing and reports a loss.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset | {"from": start["queues"]} if start.get("initial") else offset
 
     def _begins(self, start: Mapping[str, Any], states: Mapping[str, QueueState]) -> dict[str, int]:
-        """The first number of each queue that is not read yet. Raises SparkSourceError E8 for what is lost."""
+        """By queue, the first number that the query has not read yet. Raises SparkSourceError E8 for what is lost."""
         begins = {}
         for name, place in start["queues"].items():
             found = loss(name, place, states.get(name))
@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen = self._ask()
 
     def _known(self, states: Mapping[str, QueueState]) -> dict[str, QueueState]:
-        """The queues as this run may see them: with AvailableNow nothing of what came after its beginning."""
+        """The queues as this run may see them: with AvailableNow without the messages that came after its beginning."""
         if self._frozen is None:
             return dict(states)
         known = {}
@@ -200,6 +200,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if now is None:
                 continue
             if now.id != frozen.id:
+                # The queue was declared again, so none of its messages belongs to this run. With the present state
+                # `_begins` raises the loss; the earlier state leaves the messages out.
                 known[name] = now if self._options.fail_on_data_loss else frozen
                 continue
             known[name] = QueueState(**{**now.__dict__, "next": min(now.next, frozen.next)})

@@ -1,4 +1,4 @@
-"""Properties of messages that differ in each message, such as a message id: the same field of all messages at a time.
+"""Decodes properties that differ in each message, such as a message id: one field of all messages at a time.
 
 `properties` decodes each distinct value by itself, which costs microseconds a message if all differ. Here a field is a
 column of places in the contents, which numpy computes for the whole batch, and Arrow cuts the values out in C. Only

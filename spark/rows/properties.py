@@ -62,7 +62,10 @@ def decoded(props: bytes) -> Decoded:
 
 
 def headers_as_map(table: Table | None) -> list[tuple[str, str | None]] | None:
-    """The headers as strings: strings as they are, other values as JSON, bytes that are no UTF-8 as `base64:…`."""
+    """The headers as strings: strings as they are, other values as JSON, bytes that are no UTF-8 as `base64:…`.
+
+    Of several headers with one name the first one counts, as in `Table.get`.
+    """
     if table is None:
         return None
     return list({_utf8(name): header_text(letter, value) for name, letter, value in reversed(table)}.items())[::-1]

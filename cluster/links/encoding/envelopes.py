@@ -1,4 +1,4 @@
-"""Messages between actors to bytes and back: the body of a SEND frame.
+"""Encodes and decodes the body of a SEND frame: messages between actors.
 
     bytes 0 to 3    size of the msgpack data
     msgpack data    an array of messages
@@ -44,7 +44,7 @@ _SHORT_NAMES = {number: name for name, number in _SHORT.items()}
 
 _size = struct.Struct(">I")
 
-#: Addresses of the peer's processes that are kept, so that equal ones are made once.
+#: Addresses of the processes of either side, and pairs of them, that are kept, so that equal ones are made once.
 KEPT_ADDRESSES = 4_096
 
 
@@ -86,7 +86,7 @@ class Envelopes:
     # -- out ---------------------------------------------------------------------------------------
 
     def encode(self, sender: ActorAddress, target: ActorAddress, message: Any) -> Encoded:
-        """Raises NotCarried for a message that is not listed or has a field of a wrong type."""
+        """Encode a message. Raises NotCarried if it is not listed or has a field of a wrong type."""
         details = target.addressDetails, sender.addressDetails
         to, by, lane = self._ways.get(details) or self._way(*details)
         out = self._out

@@ -1,13 +1,13 @@
 """What may cross a link: a closed list of messages and of errors (CL-12).
 
-    Crossing(400, to_queue.purge, answer=INTEGER)
-    Crossing(401, to_queue.consume, TEXT, ADDRESS, TEXT, BOOLEAN, ...)
+    Crossing(303, to_queue.cancel, TEXT, TEXT, answer=BOOLEAN)
+    Crossing(311, to_queue.purge, answer=INTEGER)
 
 An entry has the number of the message on the wire, the method of the contract that makes it, and a codec for each field
 in the contract's order; `answer` is the codec of the answer to an ask. The name, the number of fields and their
-defaults come from the contract, so that the two cannot differ. A number is never used again for another message: during
-a rolling upgrade nodes of two versions exchange messages. For the same reason new fields come last and have defaults:
-an older node ignores them, and a newer one takes the defaults if they are missing.
+defaults come from the contract, so that list and contract cannot differ. A number is never used again for another
+message: during a rolling upgrade nodes of two versions exchange messages. For the same reason new fields come last and
+have defaults: an older node ignores them, and a newer one takes the defaults if they are missing.
 
 `is_credited` is for messages that carry contents and that nobody asked for. A process that sends one while too much
 waits to be written gets `link_full(node)` (CL-15), and `link_free(node)` as soon as less waits.
@@ -27,7 +27,7 @@ name, the name of others.
 | 200 – 299 | between replicas |
 | 300 – 399 | to queues |
 | 400 – 499 | to channels |
-| 500 – 599 | to nodes, for commands and listings |
+| 500 – 599 | to other processes of a node: for commands and listings, alarms, paces and counts of sessions |
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.members")
 
-#: Seconds that a node which stops in order waits for another leader, and for that one's answer.
+#: Seconds that a node which stops in order waits for another leader, and then for that leader's answer to its end.
 HAND_OVER_SECONDS = 2.0
 
 
@@ -123,7 +123,9 @@ class Leadership:
             self._verdicts.ended(node, incarnation)
 
     def _due(self, now: float) -> int:
-        """The index up to which a member must have applied the log to get a lease: the one committed a while ago."""
+        """The index up to which a member must have applied the log to get a lease: what was committed
+        `cluster_apply_lag` ago.
+        """
         committed, since = self._committed, now - self._own.settings.cluster_apply_lag / 1000
         while len(committed) > 1 and committed[1][0] <= since:
             committed.popleft()
