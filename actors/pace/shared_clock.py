@@ -73,7 +73,8 @@ class SharedClock:
         self._clock = PaceClock(now + HORIZON)
         #: The queues that wait, in order, and how many slots each has asked for.
         self._waiting: OrderedDict[str, int] = OrderedDict()
-        #: When each queue has last asked for slots, the longest ago first.
+        #: When each queue was last known to want slots, because it asked for them or waited for them; the longest ago
+        #: first. Every queue that waits is there.
         self._asked: OrderedDict[str, int] = OrderedDict()
         self._spare: list[LeasedSlots] = []
         self._newest: _Newest | None = None
@@ -85,6 +86,9 @@ class SharedClock:
         self._clock.use(pace)
         self._take_owed(owed)
         self._waiting[queue] = wanted
+        self._wants(queue, now)
+
+    def _wants(self, queue: str, now: int) -> None:
         self._asked[queue] = now
         self._asked.move_to_end(queue)
 
@@ -123,6 +127,7 @@ class SharedClock:
             if lease is None:
                 return
             del self._waiting[queue]
+            self._wants(queue, now)
             yield queue, lease
 
     def _spare_lease(self, wanted: int, now: int) -> LeasedSlots | None:
@@ -166,9 +171,16 @@ class SharedClock:
     def sharers(self, now: int) -> int:
         """How many queues share the rate."""
         asked = self._asked
-        # The loop passes only the queues that it removes, and the first one that stays: this is called for each lease.
-        while asked and now - asked[next(iter(asked))] >= SHARER_KEPT:
-            del asked[next(iter(asked))]
+        # The loop passes only the queues that it removes or that wait, and the first other one: this is called for each
+        # lease.
+        while asked:
+            queue = next(iter(asked))
+            if now - asked[queue] < SHARER_KEPT:
+                break
+            if queue in self._waiting:
+                self._wants(queue, now)
+            else:
+                del asked[queue]
         return max(1, len(asked))
 
     def dismiss(self) -> list[str]:

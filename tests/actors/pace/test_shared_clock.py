@@ -13,7 +13,12 @@ def pace(rate, burst=1):
 
 
 def serve(clock, now):
-    return list(clock.leases(now))
+    """The leases that are due. As in `Pacer`, each is sent with the number of queues that share the rate."""
+    found = []
+    for queue, lease in clock.leases(now):
+        assert clock.sharers(now) >= len({queue, *clock._waiting})
+        found.append((queue, lease))
+    return found
 
 
 def slots(lease):
@@ -100,13 +105,15 @@ def test_slots_that_were_used_without_a_lease_are_paid_for():
     assert clock.next_lease(SECOND) + HORIZON == lease.first + 8 * SECOND // 10
 
 
-def test_queues_that_ask_count_as_sharers():
+def test_queues_that_ask_or_wait_count_as_sharers():
     clock = SharedClock(0)
     for queue in "abcab":
         clock.request(queue, pace(10), 1, 0, SECOND)
-    assert clock.sharers(SECOND) == 3
-    clock.request("a", pace(10), 1, 0, 2 * SECOND)
-    assert clock.sharers(2 * SECOND) == 1
+    assert clock.sharers(SECOND) == clock.sharers(3 * SECOND) == 3, "they still wait"
+    while clock.next_lease(3 * SECOND) is not None:
+        serve(clock, max(3 * SECOND, clock.next_lease(3 * SECOND)))
+    clock.request("a", pace(10), 1, 0, 5 * SECOND)
+    assert clock.sharers(5 * SECOND) == 1
 
 
 STEPS = st.lists(
