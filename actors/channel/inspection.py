@@ -76,8 +76,9 @@ class ChannelView:
 
     @property
     def is_committing(self) -> bool:
-        """Whether the channel is transactional: its commits send everything at once, whatever the credit is."""
-        return self.channel.publisher.held_back is not None
+        """Whether a commit is under way, which sends all its publishes at once, whatever the credit is."""
+        transaction = self.channel.transaction
+        return transaction.is_committing or transaction.is_sending
 
     def settleable(self) -> dict[str, set[int]]:
         """The ack tags of the deliveries that the client may settle, by queue id."""
