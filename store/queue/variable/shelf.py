@@ -154,12 +154,9 @@ class Shelf:
             for piece in consecutive(here):
                 part = recovered(run.part(piece.start - run.first, piece.stop - run.first), is_stored)
                 self.counts.loaded(part)
-                below = self._redelivered_below - part.first
-                if 0 < below < len(part.contents):
-                    seen = part.take(below)
-                    seen.redelivered = True
-                    self._pending.add(seen)
-                part.redelivered = below >= len(part.contents)
+                # All messages of a run are on one side: what a queue with lanes has from before its start was written
+                # before, so no later message is in the same entry.
+                part.redelivered = part.redelivered or part.first < self._redelivered_below
                 self._pending.add(part)
         self._place.index.reads.uncounted = 0  # messages whose acks were damaged are in no lane
         lost = [number for number in missing if self._pending.slot(number) is None]

@@ -325,6 +325,18 @@ def test_a_message_that_was_moved_stays_pending_until_the_journal_has_that():
     machine.teardown()
 
 
+def test_only_messages_from_before_a_crash_are_flagged():
+    """Messages from before and after a crash come back from the disk together. Only the former are redelivered."""
+    machine = LanesMachine()
+    machine.publish(["a"] * 7, 4, True, None)
+    machine.crash(1, True)
+    machine.publish(["a"] * 3, 4, True, None)
+    machine.shelve(0)
+    machine.fetch(10)
+    machine.has_what_it_should_have()
+    machine.teardown()
+
+
 def test_a_long_backlog_is_sorted_into_lanes_and_stays_on_the_disk(monkeypatch):
     """A start sorts all messages into lanes, of which few have to be in memory (QP-70)."""
     monkeypatch.setattr(lane_source, "KEPT_IN_MEMORY", 20)
