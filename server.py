@@ -28,6 +28,7 @@ from .runtime.log_file import LogFile, Period, reopen_log_files
 from .runtime.log_format import JsonFormatter, LineFormatter
 from .runtime.machine.descriptors import raise_descriptor_limit
 from .runtime.machine.port_holder import port_holder
+from .runtime.machine.time_slice import SHORT, set_time_slice
 from .settings import Settings
 from .settings.limits import shown_size
 from .settings.management_urls import management_urls
@@ -73,9 +74,11 @@ def serve(
     with the exit status 130.
     """
     signals = _Signals()
-    # Only the server does this: a program that embeds a broker decides about its heap and its limits itself.
+    # Only the server does this: a program that embeds a broker decides about its heap, its limits and its time slices
+    # itself.
     keep_freed_heap()
     raise_descriptor_limit()
+    set_time_slice(0, SHORT)
     app_stopped = False
     while (begins := _serve_once(settings, on_ready, progress, limits, is_founder, app_stopped, signals)) is not None:
         app_stopped = begins

@@ -10,12 +10,15 @@ import signal
 import sys
 
 from ..actors.management.config import Config
+from ..runtime.machine.time_slice import USUAL, set_time_slice
 from .service import CannotListen, ToNodeLog, report, serve
 
 
 def main() -> int:
     # A terminal sends Ctrl-C to all its processes. This one ignores it, because it ends when the node does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The node's short time slice is for its clients.
+    set_time_slice(0, USUAL)
     line = _first_line()
     if not line:
         return 0

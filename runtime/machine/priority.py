@@ -1,13 +1,16 @@
 """Lets processes run at a lower priority, so that they take what other programs leave of the processors.
 
 A pipeline takes all of the processors that it gets, and beside it on the same machine the broker has other clients. On
-an idle machine a low priority costs nothing.
+an idle machine a low priority costs nothing. Linux also gives these processes the longest time slice (`time_slice`), so
+that all others have a processor at once when they become ready.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+
+from .time_slice import LONG, set_time_slice
 
 #: The niceness of Spark's processes and of the commands of `warren pipeline`. A process with 5 gets a third of what one
 #: with 0 gets that competes with it for a processor. With 10 it would be a tenth. Spark gives up a query whose Python
@@ -26,6 +29,7 @@ def lower_priority(process: int, nice: int = NICE) -> None:
             with contextlib.suppress(ProcessLookupError):
                 if os.getpriority(os.PRIO_PROCESS, thread) < nice:
                     os.setpriority(os.PRIO_PROCESS, thread, nice)
+                    set_time_slice(thread, LONG)
                     # It may have started another thread with its old priority before, so look at all again.
                     is_changed = True
 
