@@ -319,7 +319,10 @@ def encode_table(table: tuple[tuple[str, str, Any], ...]) -> bytes:
         for entry in entries:
             if is_table:
                 name, letter, value = entry
-                encoded = name.encode("utf-8", "surrogateescape")
+                try:
+                    encoded = name.encode("utf-8", "surrogateescape")
+                except UnicodeEncodeError as error:
+                    raise FieldError(f"name cannot be encoded: {error}") from None
                 if len(encoded) > 255:
                     raise FieldError(f"name of {len(encoded)} bytes; at most 255 are allowed")
                 out.append(len(encoded))
@@ -418,7 +421,10 @@ def _scalar_from(value: Any) -> tuple[str, Any]:
     if isinstance(value, float):
         return "d", value
     if isinstance(value, str):
-        return "S", value.encode("utf-8", "surrogateescape")
+        try:
+            return "S", value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise FieldError(f"longstr cannot be encoded: {error}") from None
     if isinstance(value, (bytes, bytearray)):
         return "x", bytes(value)
     if isinstance(value, datetime):

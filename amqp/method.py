@@ -61,7 +61,10 @@ def _encode(method: Method) -> bytes:
             parts.append(bytes((bits,)))
             bits = count = 0
         if kind == "S":
-            encoded = value.encode("utf-8", "surrogateescape")
+            try:
+                encoded = value.encode("utf-8", "surrogateescape")
+            except UnicodeEncodeError as error:
+                raise FieldError(f"{method.NAME}: {name} cannot be encoded: {error}") from None
             if len(encoded) > 255:
                 raise FieldError(f"{method.NAME}: {name} has {len(encoded)} bytes; at most 255 are allowed")
             parts.append(bytes((len(encoded),)) + encoded)

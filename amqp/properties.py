@@ -194,7 +194,10 @@ def encode_properties(properties: Properties, more_headers: bytes = b"") -> byte
         if kind == "S":
             if not isinstance(value, str):
                 raise FieldError(f"{name} must be a str, not {type(value).__name__}")
-            encoded = value.encode("utf-8", "surrogateescape")
+            try:
+                encoded = value.encode("utf-8", "surrogateescape")
+            except UnicodeEncodeError as error:
+                raise FieldError(f"{name} cannot be encoded: {error}") from None
             if len(encoded) > 255:
                 raise FieldError(f"{name} has {len(encoded)} bytes; at most 255 are allowed")
             parts.append(bytes((len(encoded),)) + encoded)

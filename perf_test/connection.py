@@ -78,6 +78,7 @@ class LoadConnection:
         self.is_blocked = False
         #: Bytes that the socket has not taken yet.
         self.unsent: memoryview | None = None
+        #: The beginning of a frame that `_wait` has read and whose end has not arrived.
         self._rest = b""
         try:
             self.socket: socket.socket = socket.create_connection((host, port), ANSWER_SECONDS)
@@ -126,21 +127,21 @@ class LoadConnection:
         self.socket.sendall(method_frame(channel, method))
 
     def _wait(self, wanted: type[Method]) -> Any:
-        while True:
+        """The answer, after all whole frames that came with it are handled: a `connection.blocked` may follow it."""
+        found = None
+        while found is None:
             data = self.socket.recv(RECEIVE_BYTES)
             if not data:
                 raise ConnectionFailed(f"{self._where} hung up instead of sending {wanted.NAME}; is it an AMQP broker?")
             try:
                 frames, self._rest = split_frames(self._rest + data)
                 for kind, _, payload in frames:
-                    if kind != FRAME_METHOD:
-                        continue
-                    method = decode_method(payload)
+                    method = self.handle(kind, payload)
                     if isinstance(method, wanted):
-                        return method
-                    self.raise_if_closed(method)
+                        found = method
             except AmqpError as error:
                 raise ConnectionFailed(f"{self._where} does not speak AMQP 0-9-1: {error.text}") from error
+        return found
 
     def raise_if_closed(self, method: Method) -> None:
         """Raise ConnectionFailed if the method is the broker's close of a channel or the connection."""
@@ -172,6 +173,10 @@ class LoadConnection:
 
     def receive_into(self, room: memoryview) -> int:
         """Write what has arrived into `room`, and return its size. Raises ConnectionFailed at the end of the input."""
+        if self._rest:
+            part, self._rest = self._rest[: len(room)], self._rest[len(room) :]
+            room[: len(part)] = part
+            return len(part)
         try:
             size = self.socket.recv_into(room)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -218,7 +218,6 @@ def parse_plan(text: str) -> Plan:
     if not lines or not lines[0].startswith("node"):
         raise ValueError("a plan begins with a line 'node store=... credit=... queues=...'")
     head = parse_values(lines[0].split()[1:], lines[0])
-    initial, more = str(head.get("credit", "400,200")).split(",")
     actions = [parse_action(line) for line in lines[1:]]
     queues = tuple(str(head.get("queues", "orders")).split(","))
     for queue in queues:
@@ -227,12 +226,12 @@ def parse_plan(text: str) -> Plan:
     return Plan(
         bool(head.get("store", 0)),
         queues,
-        (int(initial), int(more)),
+        credit_of(head, lines[0]),
         tuple(actions),
         head.get("files") == "small",
-        int(head.get("heartbeat", 0)),
+        number_of("heartbeat", head.get("heartbeat", 0), lines[0]),
         head.get("messages") == "differing",
-        int(head.get("turn", TURN_MESSAGES)),
+        number_of("turn", head.get("turn", TURN_MESSAGES), lines[0]),
         bool(head.get("groups", 0)),
     )
 
@@ -243,8 +242,10 @@ def parse_action(line: str) -> Action:
     if not words:
         raise ValueError(f"this line does not say what {who} does: {line}")
     name, _, channel = who.partition("/")
+    if channel and not channel.isdecimal():
+        raise ValueError(f"'{channel}' is no number of a channel: {line}")
     values = parse_values(words[1:], line)
-    then = int(values.pop("then", 0))
+    then = number_of("then", values.pop("then", 0), line)
     return Action(name, int(channel or 0), words[0], values, then)
 
 
@@ -255,8 +256,23 @@ def parse_values(words: Sequence[str], line: str) -> dict[str, int | str]:
         key, mark, value = word.partition("=")
         if not mark:
             raise ValueError(f"'{word}' is not key=value: {line}")
-        values[key] = int(value) if value.removeprefix("-").isdigit() else value
+        values[key] = int(value) if value.removeprefix("-").isdecimal() else value
     return values
+
+
+def number_of(key: str, value: int | str, line: str) -> int:
+    """The value of `key`, which is a number. Raises ValueError, which names the line."""
+    if not isinstance(value, int):
+        raise ValueError(f"'{key}={value}' is no number: {line}")
+    return value
+
+
+def credit_of(values: dict[str, int | str], line: str) -> tuple[int, int]:
+    """The pair `credit`. Raises ValueError, which names the line."""
+    initial, _, more = str(values.get("credit", "400,200")).partition(",")
+    if not (initial.isdecimal() and more.isdecimal()):
+        raise ValueError(f"credit is two numbers such as 400,200: {line}")
+    return int(initial), int(more)
 
 
 # -- drawing ---

@@ -43,7 +43,7 @@ def list_vhosts(call: Call, column: tuple[str, ...]) -> None:
 @click.argument("name")
 @click.argument("tag", nargs=-1)
 def set_vhost_tags(call: Call, name: str, tag: tuple[str, ...]) -> None:
-    """Replace the tags of the virtual host NAME by each TAG."""
+    """Replace the tags of the virtual host NAME by the given TAGs."""
     call.banner(f'Setting tags for virtual host "{name}" to [{", ".join(tag)}] ...')
     call.ask("set_vhost_tags", name=name, tags=list(tag))
     call.done()

@@ -9,8 +9,11 @@ from ..node_command import BadArguments, Call, node_command
 SECTION = "Cluster"
 
 #: The kinds of queues that `rebalance` takes, and what its banner calls them.
-KINDS = {"all": "all replicated queues", "classic": "replicated (mirrored, non-exclusive) classic queues"}
-KINDS["quorum"] = "quorum queues"
+KINDS = {
+    "all": "all replicated queues",
+    "classic": "replicated (mirrored, non-exclusive) classic queues",
+    "quorum": "quorum queues",
+}
 
 
 @node_command(

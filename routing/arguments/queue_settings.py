@@ -141,8 +141,8 @@ def queue_settings(
 ) -> QueueSettings:
     """Decode arguments that `check_queue_declaration` has accepted, and merge them with what policies define (AB-158).
 
-    Of two numbers the smaller one counts; otherwise the argument does. `policy_sets_mode` makes the queue mode the
-    exception: the policy's counts, if it has one (D-1).
+    Of two numbers the smaller one counts; otherwise the argument does. A `consumer_timeout` of 0 is no limit, so the
+    other one counts. `policy_sets_mode` makes the queue mode an exception: the policy's counts, if it has one (D-1).
     """
     given: dict[str, Any] = {}
     for name, letter, value in reversed(arguments):  # reversed, so that the first of repeated names counts
@@ -165,7 +165,9 @@ def queue_settings(
                 continue  # '0s', which a policy may have and a declaration may not
         if field not in given or (field == "queue_mode" and policy_sets_mode):
             given[field] = value
-        elif isinstance(value, int):
+        elif field == "consumer_timeout":
+            given[field] = min(filter(None, (value, given[field])), default=0)  # 0 is no limit (QP-115)
+        elif type(value) is int:
             given[field] = min(value, given[field])
     if "max_priority" in given or queue_type(arguments) != CLASSIC.name:
         given.pop("fair_by", None)  # set by a policy; only classic queues without priorities can have fair lanes

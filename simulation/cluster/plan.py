@@ -66,7 +66,17 @@ from dataclasses import dataclass, replace
 
 from ...store.data_dir.file_limits import FileLimits
 from ..disks import LARGE_FILES
-from ..plan import SHORT_TURN, SMALL_FILES, TURN_MESSAGES, Action, Below, parse_action, parse_values
+from ..plan import (
+    SHORT_TURN,
+    SMALL_FILES,
+    TURN_MESSAGES,
+    Action,
+    Below,
+    credit_of,
+    number_of,
+    parse_action,
+    parse_values,
+)
 from .nodes import LETTERS
 
 CLIENTS = ("alice", "bob", "carol")
@@ -216,20 +226,19 @@ def parse_cluster_plan(text: str) -> ClusterPlan:
     if not lines or not lines[0].startswith("cluster"):
         raise ValueError("the plan of a cluster begins with a line 'cluster nodes=... credit=...'")
     head = parse_values(lines[0].split()[1:], lines[0])
-    nodes = int(head.get("nodes", 3))
+    nodes = number_of("nodes", head.get("nodes", 3), lines[0])
     if not 1 <= nodes <= len(LETTERS):
         raise ValueError(f"a cluster has 1 to {len(LETTERS)} nodes: {lines[0]}")
-    initial, more = str(head.get("credit", "400,200")).split(",")
     plan = ClusterPlan(
         LETTERS[:nodes],
         tuple(parse_action(line) for line in lines[1:]),
         head.get("files") == "small",
-        (int(initial), int(more)),
-        int(head.get("turn", TURN_MESSAGES)),
+        credit_of(head, lines[0]),
+        number_of("turn", head.get("turn", TURN_MESSAGES), lines[0]),
         head.get("mirrored") == 1,
         str(head.get("type", CLASSIC)),
-        int(head.get("floor", 1)),
-        int(head.get("replicas", 0)),
+        number_of("floor", head.get("floor", 1), lines[0]),
+        number_of("replicas", head.get("replicas", 0), lines[0]),
         head.get("dead") == 1,
     )
     if plan.queue_type not in QUEUE_TYPES or (plan.queue_type != CLASSIC and not plan.is_mirrored):

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet
 
 from ..archive.hidden_file import HiddenFile

@@ -28,7 +28,8 @@ import pyarrow.parquet
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.properties import Properties, decode_properties, encode_properties
-from ..archive.notes import OWN, ArchivedFile, noted_files, require_archive
+from ..archive.hidden_file import sync_folder
+from ..archive.notes import OWN, ArchivedFile, noted_files, replace_text, require_archive
 from ..errors import SparkSourceError, broker_away, refused, wrong_option, wrong_options
 from ..options import SinkOptions
 from ..outgoing import with_id
@@ -99,8 +100,7 @@ def replay(
                             arrival is not known follows the one before it at once
     name                    a run of this name goes on where an earlier one stopped
     deduplicate             give each message an id, so that a queue with `x-warren-deduplicate` drops repeated ones
-    dry_run                 publish nothing, and count all chosen messages, also those before the number at which a run
-                            of this name would go on
+    dry_run                 publish nothing, and count the messages that this run would publish
     on_progress             gets the number of messages that were published so far
     stop                    asked about once a second or more often; when it returns True, the run ends when what it has
                             sent is confirmed
@@ -117,9 +117,9 @@ def replay(
     target = require_archive(target)
     queues = _queues(target, queue)
     chosen = _Choice(routing_keys, since, until)
-    if dry_run:
-        return _counted(target, queues, chosen)
     notes = _Notes(target, name)
+    if dry_run:
+        return _counted(target, queues, chosen, notes, deduplicate)
     sink = SinkOptions.parse(
         {
             **{key: str(value) for key, value in options.items() if value is not None},
@@ -404,25 +404,32 @@ class _Notes:
     def _note(self, key: tuple[str, str], place: list[Any]) -> None:
         with self._lock:
             self._places["/".join(key)] = place
-            os.makedirs(self._folder, exist_ok=True)
-            with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-                json.dump(self._places, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(f"{self._path}.new", self._path)
+            if not os.path.isdir(self._folder):
+                os.makedirs(self._folder, exist_ok=True)
+                sync_folder(os.path.dirname(self._folder))
+            replace_text(self._path, json.dumps(self._places))
 
 
-def _counted(target: str, queues: dict[tuple[str, str], list[ArchivedFile]], chosen: _Choice) -> ReplayResult:
+def _counted(
+    target: str,
+    queues: dict[tuple[str, str], list[ArchivedFile]],
+    chosen: _Choice,
+    notes: _Notes,
+    deduplicate: bool,
+) -> ReplayResult:
+    """What a run with these notes would publish."""
     found = []
-    for files in queues.values():
+    for key, files in queues.items():
+        after, was_begun = notes.get(key)
         messages = size = 0
         first = last = None
-        for batch in _rows(target, files, chosen, 0):
+        for batch in _rows(target, files, chosen, after):
             messages += batch.num_rows
             size += pa.compute.sum(pa.compute.binary_length(batch.column("body"))).as_py() or 0
             times = [batch.column("arrived")[place].as_py() for place in (0, batch.num_rows - 1)]
             first, last = first or times[0], times[1] or last
-        found.append(ReplayResult(1, messages, size, first, last, 0))
+        may_repeat = PART if was_begun and not deduplicate else 0
+        found.append(ReplayResult(1, messages, size, first, last, may_repeat))
     return _united(found)
 
 

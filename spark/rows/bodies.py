@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from codecs import BOM_UTF8
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.json
 
 from ..errors import bad_body
@@ -46,13 +48,17 @@ def _texts(queue: str, numbers: Any, bodies: Any, options: RowOptions) -> tuple[
 
 
 def _structs(queue: str, numbers: Any, bodies: Any, type: Any, options: RowOptions) -> tuple[Any, Any]:
-    """Parse all bodies at once, as lines; one by one if a body is not one line of good JSON."""
-    joined = b"\n".join(bodies.to_pylist())
-    if joined.count(b"\n") == max(0, len(bodies) - 1) and b"\r" not in joined:
+    """Parse all bodies at once if each begins with { and ends with }, and one by one if that finds a body that is not
+    one object.
+    """
+    are_braced = pa.compute.and_(pa.compute.starts_with(bodies, b"{"), pa.compute.ends_with(bodies, b"}"))
+    if pa.compute.all(are_braced).as_py():
         try:
-            found = _parsed(joined, type)
+            found = _parsed(b"\n".join(bodies.to_pylist()), type)
         except pa.ArrowInvalid:
             found = None
+        # Good JSON has no newline within a string, and no { that follows a } except between two objects. So no object
+        # continues in the next body, each body has at least one, and as many rows as bodies mean one for each.
         if found is not None and len(found) == len(bodies):
             return found, _no_errors(len(bodies))
     values, errors = [], []
@@ -67,6 +73,9 @@ def _structs(queue: str, numbers: Any, bodies: Any, type: Any, options: RowOptio
 
 def _one(body: bytes, type: Any) -> tuple[Any, str | None]:
     """An array of one struct and None, or an array of one null and the reason."""
+    if not body.removeprefix(BOM_UTF8).lstrip(b" \t\r\n").startswith(b"{"):
+        # The parser must not get such a body: one that begins with `null` crashes the process.
+        return pa.nulls(1, type), "no JSON object"
     try:
         found = _parsed(body, type)
         if len(found) == 1:
@@ -78,8 +87,6 @@ def _one(body: bytes, type: Any) -> tuple[Any, str | None]:
 
 
 def _parsed(lines: bytes, type: Any) -> Any:
-    if not lines.strip():
-        return pa.nulls(0, type)
     table = pyarrow.json.read_json(
         io.BytesIO(lines),
         read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(1 << 20, len(lines) + 1)),

@@ -137,13 +137,10 @@ class FaultyDisk(Disk):
         """Have all operations succeed again."""
         self._fail_at = self._error = None
 
-    @property
-    def is_refusing(self) -> bool:
-        """Whether the failure of `fail_after` has begun and lasts, as with EROFS."""
-        return self._fail_at is not None and self.operations >= self._fail_at
-
     def step(self, kind: str) -> None:
-        """Count an operation, and raise if it is the one to fail."""
+        """Count an operation, and raise if it is the one to fail. `kind` is for subclasses that stop or fail operations
+        of one kind, such as `append` or `sync`; all kinds count alike here.
+        """
         self.operations += 1
         if self._fail_at is None or self.operations < self._fail_at or self._error is None:
             return

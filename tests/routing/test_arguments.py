@@ -239,6 +239,21 @@ class TestQueueSettings:
         assert queue_settings(table_from({"x-max-length": 0})).drops_head
         assert queue_settings(table_from({"x-max-length-bytes": 0})).drops_head
 
+    @pytest.mark.parametrize(
+        ("argument", "of_policy", "in_force"),
+        [(5, 3, 3), (3, 5, 3), (0, 3, 3), (3, 0, 3), (0, 0, 0), (None, 0, 0), (0, None, 0), (None, None, None)],
+    )
+    def test_a_consumer_timeout_of_0_is_no_limit(self, argument, of_policy, in_force):
+        """The shorter timeout of argument and policy is in force, and 0 is no timeout (QP-115)."""
+        arguments = table_from({} if argument is None else {"x-consumer-timeout": argument})
+        policy = {} if of_policy is None else {"consumer-timeout": of_policy}
+        assert queue_settings(arguments, policy).consumer_timeout == in_force
+
+    @pytest.mark.parametrize("argument", [True, False])
+    def test_a_boolean_argument_beats_that_of_a_policy(self, argument):
+        arguments = table_from({"x-max-priority": 3, "x-drop-lowest": argument})
+        assert queue_settings(arguments, {"drop-lowest": not argument}).drop_lowest == argument
+
 
 class TestExchanges:
     def test_the_alternate_exchange_is_a_name(self):

@@ -115,6 +115,9 @@ def test_a_parsed_plan_runs_as_the_drawn_one():
         ("cluster nodes=3\nnet kill", "nobody can do this"),
         ("cluster nodes=3\nnet isolate node=e", "there is no machine 'e'"),
         ("cluster nodes=3\nalice/1 publish queue=tasks", "there is no queue 'tasks'"),
+        ("cluster nodes=many", "'nodes=many' is no number: cluster nodes=many"),
+        ("cluster credit=8", "two numbers such as 400,200: cluster credit=8"),
+        ("cluster nodes=1\nall rest then=x", "'then=x' is no number: all rest then=x"),
     ],
 )
 def test_a_text_that_is_no_plan_is_refused(text, complaint):

@@ -69,6 +69,13 @@ def test_a_parsed_plan_runs_as_the_drawn_one(seed):
         ("alice/1 get", "begins with"),
         ("node store=1\nalice/1", "what alice/1 does"),
         ("node store=1\nalice/1 get queue", "'queue' is not key=value"),
+        ("node credit=8", "two numbers such as 400,200: node credit=8"),
+        ("node credit=a,b", "two numbers .*: node credit=a,b"),
+        ("node credit=8,4,2", "two numbers .*: node credit=8,4,2"),
+        ("node heartbeat=on", "'heartbeat=on' is no number: node heartbeat=on"),
+        ("node turn=²", "'turn=²' is no number: node turn=²"),
+        ("node store=1\nalice/1 get then=x", "'then=x' is no number: alice/1 get then=x"),
+        ("node store=1\nalice/x get", "'x' is no number of a channel: alice/x get"),
     ],
 )
 def test_a_text_that_is_no_plan_is_refused(text, complaint):

@@ -170,6 +170,8 @@ def test_values_out_of_range_are_refused() -> None:
         m.BasicQos(prefetch_count=65536).encode()
     with pytest.raises(FieldError):
         m.BasicCancel("x" * 256).encode()
+    with pytest.raises(FieldError):
+        m.BasicCancel("\ud800").encode()
 
 
 # -- compared with pamqp, an independent implementation ---

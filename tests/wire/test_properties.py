@@ -97,7 +97,14 @@ def test_arbitrary_bytes_are_decoded_or_an_amqp_error(props: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [Properties(priority=256), Properties(timestamp=-1), Properties(app_id="x" * 256), Properties(priority=-1)]
+    "wrong",
+    [
+        Properties(priority=256),
+        Properties(timestamp=-1),
+        Properties(app_id="x" * 256),
+        Properties(priority=-1),
+        Properties(app_id="\ud800"),  # stands for no byte, unlike U+DC80 to U+DCFF
+    ],
 )
 def test_values_out_of_range_are_refused(wrong: Properties) -> None:
     """Encoding properties with values out of range raises FieldError."""

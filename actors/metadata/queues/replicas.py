@@ -253,7 +253,7 @@ class Replicas:
                     break
                 life, mine = self._lives.get(queue_id), self._mine(row)
                 if life is not None:
-                    await self._end(life, row)
+                    await self._end(row)
                 elif mine is not None:
                     await self._start(row, mine)
                 elif not await self._join(row):
@@ -300,9 +300,9 @@ class Replicas:
         left = next((epoch for node, epoch in group.was if node == self._here), 0)
         return all(epoch < left for _, epoch in group.forced)
 
-    async def _end(self, life: _Life, row: QueueRow) -> None:
-        """End a process whose member is not in the group any more. Its files are deleted, unless the group still wants
-        this node.
+    async def _end(self, row: QueueRow) -> None:
+        """End the process here, because its member is not in the group any more. Its files are deleted, unless the
+        group still wants this node.
         """
         self._lives.pop(row.queue_id, None)
         keeps = keeps_files(row.group, self._here)

@@ -15,7 +15,7 @@ from warren.cli.main import root
 from warren.spark.archive.parquet_files import FileWriter
 from warren.spark.errors import SparkSourceError
 from warren.spark.jobs import replay as replay_module
-from warren.spark.jobs.replay import FINEST, _Rhythm, replay
+from warren.spark.jobs.replay import FINEST, _Notes, _Rhythm, replay
 
 FIRST = datetime(2026, 11, 24, 10, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -143,6 +143,53 @@ def test_a_run_that_is_asked_to_end_goes_on_where_it_stopped(tmp_path, monkeypat
         assert (second.is_interrupted, second.messages, second.may_repeat) == (False, 22 - first.messages, 0)
         found = [broker.get("again").body for _ in range(22)]
         assert found == [b"%d" % number for number in range(22)]
+
+
+def test_a_dry_run_counts_what_the_run_would_publish(tmp_path, monkeypatch):
+    """A dry run leaves out what earlier runs of its name have published, and publishes and notes nothing."""
+    monkeypatch.setattr(replay_module, "PART", 3)
+    target = write(tmp_path / "archive", {"a": list(range(10)), "b": [2]})
+    notes = Path(target, "_warren", "replay", "replay.json")
+    with Broker(port=0) as broker:
+        broker.declare_queue("again")
+        counted = replay(target, to_queue="again", dry_run=True)
+        assert (counted.queues, counted.messages) == (2, 11) and not notes.parent.exists()
+        sent = []
+        begun = replay(target, url=broker.url, to_queue="again", queue="a", on_progress=sent.append, stop=sent.copy)
+        # As if the run had been killed behind its last note.
+        notes.write_text(notes.read_text().replace("false", "true"))
+        counted = replay(target, to_queue="again", dry_run=True)
+        assert counted.messages == 11 - begun.messages < 11 and counted.may_repeat == 3
+        assert replay(target, to_queue="again", dry_run=True, deduplicate=True).may_repeat == 0
+        assert replay(target, to_queue="again", dry_run=True, name="other").messages == 11
+        assert replay(target, url=broker.url, to_queue="again") == counted
+        assert replay(target, to_queue="again", dry_run=True).messages == 0
+
+
+def test_notes_are_safe_from_a_power_cut(tmp_path, monkeypatch):
+    """The folder is synced behind the renaming, so that an older note cannot come back, and the folder above it when
+    the notes' folder is new.
+    """
+    target = write(tmp_path / "archive", {"a": [0]})
+    calls = []
+
+    def recorded(name):
+        call = getattr(os, name)
+
+        def record(first, *others):
+            path = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else str(first)
+            calls.append((name, os.path.basename(path)))
+            return call(first, *others)
+
+        monkeypatch.setattr(os, name, record)
+
+    recorded("fsync"), recorded("replace")
+    notes = _Notes(target, "run")
+    notes.begin(("a", "0"), 7)
+    notes.put(("a", "0"), 9)
+    written = [("fsync", "run.json.new"), ("replace", "run.json.new"), ("fsync", "replay")]
+    assert calls == [("fsync", "_warren"), *written, *written]
+    assert _Notes(target, "run").get(("a", "0")) == (9, False)
 
 
 def test_a_queue_that_does_not_exist_is_named_before_anything_is_published(tmp_path):

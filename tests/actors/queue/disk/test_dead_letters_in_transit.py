@@ -160,13 +160,14 @@ def check(found: dict[str, Counter[bytes]], scene: Scene, published: list[bytes]
         assert (left, dead) in allowed, (number, number in confirmed, found)
 
 
-def work(stage: DurableStage, scene: Scene, stops_after: int) -> tuple[list[bytes], set[int]]:
-    """Publish until the disk stops. Returns the bodies, and the numbers, from 1 on, of the publishes that were
-    confirmed.
+def work(stage: DurableStage, scene: Scene, stops_after: int) -> tuple[list[bytes], set[int], bool]:
+    """Publish until the disk stops. Returns the bodies, the numbers, from 1 on, of the publishes that were confirmed,
+    and whether the disk has stopped.
     """
     source, publisher = scene.declare(stage), Publisher(stage)
     published: list[bytes] = []
     stage.quiet()
+    stops_at = stage.disk.operations + stops_after
     stage.disk.fail_after(stops_after, STOPPED)
     for size in SIZES:
         if not stage.is_alive(source.address):
@@ -174,7 +175,7 @@ def work(stage: DurableStage, scene: Scene, stops_after: int) -> tuple[list[byte
         published += publisher.publish(source, 1, size)
         stage.base.run_until(lambda: publisher.answered == publisher.published, 0.02)
     stage.base.run_until(lambda: False, 0.02)
-    return published, publisher._confirmed
+    return published, publisher._confirmed, stage.disk.operations >= stops_at
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
@@ -186,8 +187,7 @@ def test_a_dead_letter_is_in_one_place_whenever_the_broker_is_killed(tmp_path, s
     for stops_after in range(1, 1000, 3):
         disk, root = HeldDisk(), tmp_path / str(stops_after)
         with DurableStage(root, disk) as stage:
-            published, confirmed = work(stage, scene, stops_after)
-            has_stopped = disk.is_refusing
+            published, confirmed, has_stopped = work(stage, scene, stops_after)
         if stops_after % 2:
             disk.crash(Random(stops_after))
         with DurableStage(root, disk, stage.rows) as stage:
