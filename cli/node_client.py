@@ -279,10 +279,14 @@ class NodeClient:
             if isinstance(hello.get("node"), str):
                 self.node_name = hello["node"]
             theirs = hello.get("challenge")
-            if theirs is None:
+            if theirs is None and secret is None:
                 return
             if secret is None:
                 raise Unreachable(self.target, "the node asks for a secret, which this command does not have")
+            if not isinstance(theirs, bytes):
+                raise Unreachable(
+                    self.target, "something else than a node answers there: it does not ask for the secret"
+                )
             ours = secrets.token_bytes(CHALLENGE_BYTES)
             self._socket.sendall(frame({"proof": proof(secret, "client", theirs, ours), "challenge": ours}))
             answer = self._receive_greeting()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -41,6 +42,9 @@ HEADERS = {
     "frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
 }
+
+#: Surrogates, each of which stands for a byte of a text that is not UTF-8 (`surrogateescape`). UTF-8 has none.
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 #: Bytes below which an answer is not compressed.
 COMPRESSED_FROM = 1_000
@@ -164,9 +168,12 @@ async def _pieces(rows: LongList[Any]) -> AsyncIterator[bytes]:
 
 
 def _encoded(value: Any) -> bytes:
-    # Bytes of a name that are no UTF-8 become question marks, so that the answer is valid JSON (CM-295).
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8", "replace")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # Such bytes become replacement characters, so that the answer is valid JSON (CM-295).
+        return SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text).encode()
 
 
 def _audit(call: ApiCall, status: int) -> None:

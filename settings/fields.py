@@ -53,6 +53,8 @@ def checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> An
         if not isinstance(value, (str, PathLike)):
             raise wrong(key, value, "a path")
         return str(value)
+    if limits.get("secret") and not isinstance(value, str):
+        raise SettingsError(key, f"setting '{key}' must be a text in quotes, and this is a {type(value).__name__}")
     if limits.get("text"):
         if not isinstance(value, str) or not value:
             raise wrong(key, value, "a text that is not empty")
@@ -66,8 +68,6 @@ def checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> An
             raise wrong(key, value, "true or false")
         return value
     if isinstance(default, str):
-        if not isinstance(value, str) and limits.get("secret"):
-            raise SettingsError(key, f"setting '{key}' must be a text in quotes, and this is a {type(value).__name__}")
         if not isinstance(value, str):
             raise wrong(key, value, f"a text, such as {default!r}")
         if value not in limits.get("choices", (value,)):

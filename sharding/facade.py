@@ -89,7 +89,7 @@ class ShardedQueue:
         self._is_closed = False
         self._loop = IOLoop()
         self._shards = [
-            Shard(index, queue, exchange, self.routing_key, self._loop.add_callback_threadsafe)
+            Shard(index, queue, exchange, self.routing_key, reconnect_delay, self._loop.add_callback_threadsafe)
             for index in range(shards)
         ]
         self._links = [

@@ -59,7 +59,13 @@ class Shard:
     """One shard. Its methods run on the thread of the loop. Any thread may settle what it has delivered."""
 
     def __init__(
-        self, index: int, queue: str, exchange: str, routing_key: str, post: Callable[[Callable[[], None]], None]
+        self,
+        index: int,
+        queue: str,
+        exchange: str,
+        routing_key: str,
+        reconnect_delay: float,
+        post: Callable[[Callable[[], None]], None],
     ) -> None:
         """`post` runs a function on the thread of the loop."""
         self.index = index
@@ -67,6 +73,7 @@ class Shard:
         self._exchange = exchange
         self._logical_key = routing_key
         self.routing_key = f"{routing_key}_{index}"
+        self._reconnect_delay = reconnect_delay
         self._post = post
         self._connection: pika.SelectConnection | None = None
         self._publishing: Channel | None = None
@@ -102,7 +109,7 @@ class Shard:
     def link_opened(self, connection: pika.SelectConnection) -> None:
         self._connection = connection
         self._open_publishing()
-        connection.channel(on_open_callback=self._consuming_opened)
+        self._open_consuming(connection)
 
     def link_lost(self, reason: str) -> None:
         self._connection = None
@@ -193,6 +200,10 @@ class Shard:
 
     # -- consuming ---
 
+    def _open_consuming(self, connection: pika.SelectConnection) -> None:
+        if self._connection is not None and self._connection is connection and self._connection.is_open:
+            self._connection.channel(on_open_callback=self._consuming_opened)
+
     def _consuming_opened(self, channel: Channel) -> None:
         self._consuming = channel
         channel.add_on_close_callback(self._consuming_closed)
@@ -214,8 +225,14 @@ class Shard:
         got, self._get = self._get, None
         if got is not None:
             got.set_exception(RuntimeError(f"Shard {self.index} could not be read: {reason}"))
-        if channel is not None and self._connection is not None and self._connection.is_open:
-            self._connection.channel(on_open_callback=self._consuming_opened)
+        if channel is None or self._connection is None:
+            return
+        reopen = partial(self._open_consuming, self._connection)
+        if self._consume is None:
+            reopen()
+        else:
+            # Without a pause, basic.consume on a queue that was deleted would be repeated all the time.
+            self._connection.ioloop.call_later(self._reconnect_delay, reopen)
 
     def get(self, answer: Future[Delivery | None]) -> None:
         """Fetch one message; the answer is None if the shard has none or has no channel.
@@ -246,7 +263,8 @@ class Shard:
         drop: Callable[[Shard], None],
         started: Future[None],
     ) -> None:
-        """Consume, now and after each reconnection.
+        """Consume, now and after each reconnection. If the broker closes the channel, for example because the queue is
+        missing, the next attempt is after the reconnect delay.
 
         `drop` is called when the channel has ended, because its unsettled deliveries can no longer be settled.
         """

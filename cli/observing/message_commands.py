@@ -27,12 +27,12 @@ def milliseconds(text: str, now: int) -> int:
 
     Raises BadArguments.
     """
-    if text.isdigit():
-        return int(text)
-    age = re.fullmatch(r"-(\d+)([smhd])", text)
-    if age is not None:
-        return now - int(age[1]) * _UNITS[age[2]]
     try:
+        if text.isdigit():
+            return int(text)
+        age = re.fullmatch(r"-(\d+)([smhd])", text)
+        if age is not None:
+            return now - int(age[1]) * _UNITS[age[2]]
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
         raise BadArguments(
@@ -116,7 +116,9 @@ def decode_message_id(call: Call, message_id: str) -> None:
     decoded = WarrenId.decoded(message_id)
     if decoded is None:
         raise BadArguments(
-            f"Bad argument: '{message_id}' is no id of a message. It has 32 or 56 hexadecimal digits", is_data=True
+            f"Bad argument: '{message_id}' is no id of a message. An id has 32 or 56 hexadecimal digits, as "
+            "query_message shows it",
+            is_data=True,
         )
     call.facts({"address": decoded.address, "port": decoded.port, "counter": decoded.position})
 

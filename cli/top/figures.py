@@ -67,11 +67,12 @@ def fitting(columns: tuple[TopColumn, ...], width: int) -> list[tuple[TopColumn,
 
 
 def count(value: float) -> str:
-    """A number in at most nine characters, which 1,000,000 to 9,999,999 need."""
+    """A number in at most eight characters, the width of most columns. From a million on it has a unit."""
+    whole = round(value)
     for unit, size in (("G", 10**9), ("M", 10**6)):
-        if value >= 10 * size:
-            return f"{value / size:,.1f}{unit}"
-    return f"{value:,.0f}"
+        if whole >= size:
+            return f"{whole / size:,.1f}{unit}"
+    return f"{whole:,}"
 
 
 def rate(value: float) -> str:
@@ -214,7 +215,7 @@ CONNECTIONS = TopPage(
         TopColumn("STATE", 8, 1, _of_connection("state"), cell, state_style),
         TopColumn("USER", 12, 4, _of_connection("user"), cell),
         TopColumn("VHOST", 10, 7, _of_connection("vhost"), cell),
-        TopColumn("CHAN", 4, 5, _of_connection("channels", 0), count),
+        TopColumn("CHAN", 5, 5, _of_connection("channels", 0), count),
         TopColumn("FROM CLIENT", 12, 2, _connection_rate("recv_oct"), flow_of_bytes),
         TopColumn("TO CLIENT", 11, 3, _connection_rate("send_oct"), flow_of_bytes),
         TopColumn("BLOCKED", 7, 6, _of_connection("blocked_share", 0.0), share),

@@ -114,11 +114,14 @@ def pack_command(command: Command | CompareDigest) -> bytes:
 
 def unpack_command(data: bytes) -> Command | CompareDigest:
     """Decode a command. Raises UnknownCommand, and ValueError for other bytes that are no command."""
-    number, *values = _unpack(data)
-    command = COMMANDS.get(number)
-    if command is None:
-        raise UnknownCommand(f"the log has a command of kind {number}, which this version of warren does not know")
-    known: Command | CompareDigest = command(*values[: len(command._fields)])
+    try:
+        number, *values = _unpack(data)
+        command = COMMANDS.get(number)
+        if command is None:
+            raise UnknownCommand(f"the log has a command of kind {number}, which this version of warren does not know")
+        known: Command | CompareDigest = command(*values[: len(command._fields)])
+    except TypeError as error:  # no array, or too few fields, in the command or in a row of it
+        raise ValueError(f"these bytes are no command: {error}") from None
     return known
 
 
@@ -129,10 +132,13 @@ def pack_batch(batch: CommandBatch) -> bytes:
 
 def unpack_batch(data: bytes) -> CommandBatch:
     """Decode a batch. Raises ValueError for bytes that are no batch."""
-    found = msgpack.unpackb(data)
-    node, incarnation, first, packed = found
-    are_texts = isinstance(node, str) and isinstance(incarnation, str)
-    if not are_texts or type(first) is not int or not all(isinstance(each, bytes) for each in packed):
+    try:
+        node, incarnation, first, packed = msgpack.unpackb(data)
+        are_texts = isinstance(node, str) and isinstance(incarnation, str)
+        is_batch = are_texts and type(first) is int and all(isinstance(each, bytes) for each in packed)
+    except TypeError:  # no array
+        is_batch = False
+    if not is_batch:
         raise ValueError("these bytes are no batch of commands")
     return CommandBatch(node, incarnation, first, packed)
 

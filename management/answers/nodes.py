@@ -28,7 +28,7 @@ def exchange_types(call: ApiCall) -> list[Row]:
 def listeners(call: ApiCall) -> list[Row]:
     """The sockets of the node and of this process."""
     node, config = call.state.node_name, call.config
-    found = _amqp_listeners(call.state.own)
+    found = _node_listeners(call.state.own)
     ports = call.request.app.state.ports
     for protocol in ("http", "https", "http/prometheus"):
         if protocol in ports:
@@ -40,20 +40,20 @@ def listeners_of_all(call: ApiCall) -> list[Row]:
     """The sockets of all nodes. Of other nodes, those for HTTP are missing: only their own management processes have
     these.
     """
-    others = [row for counted in call.state.others.values() for row in _amqp_listeners(counted)]
+    others = [row for counted in call.state.others.values() for row in _node_listeners(counted)]
     found = [*listeners(call), *[{**each, "socket_opts": {}} for each in others]]
     return sorted(found, key=lambda row: str(row["node"]))
 
 
-def _amqp_listeners(counted: Counted) -> list[Row]:
+def _node_listeners(counted: Counted) -> list[Row]:
+    """The sockets for AMQP, and the one for other nodes, which nodes with a cluster port have."""
+    found = [("amqp/ssl" if each["tls"] else "amqp", each) for each in counted.node["listening"]]
+    clustering = counted.node.get("clustering")  # nodes of earlier versions do not send it
+    if clustering is not None:
+        found.append(("clustering", clustering))
     return [
-        {
-            "node": counted.node_name,
-            "protocol": "amqp/ssl" if each["tls"] else "amqp",
-            "ip_address": each["host"],
-            "port": each["port"],
-        }
-        for each in counted.node["listening"]
+        {"node": counted.node_name, "protocol": protocol, "ip_address": each["host"], "port": each["port"]}
+        for protocol, each in found
     ]
 
 

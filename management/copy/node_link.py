@@ -14,7 +14,7 @@ from typing import Any
 
 from ...actors.control import place
 from ...actors.control.frames import FRAME_MAX, ControlFrameError, FrameBuffer, frame, unpack
-from ...actors.control.proof import CHALLENGE_BYTES, SecretError, proof
+from ...actors.control.proof import CHALLENGE_BYTES, SecretError, is_proof, proof
 
 #: Seconds in which the node must accept a connection and greet.
 CONNECT_SECONDS = 10.0
@@ -63,18 +63,27 @@ class ControlConnection:
                     reader, writer = await asyncio.open_connection(run_file.host, run_file.port)
                     secret = place.cookie(control_dir)
                 connection = cls(reader, writer)
-                await connection._greet(secret)
+                try:
+                    await connection._greet(secret)
+                except BaseException:
+                    connection.close()
+                    raise
                 return connection
         except (OSError, TimeoutError, place.PlaceError, SecretError) as error:
             raise NodeUnreachable(str(error) or "the node does not answer") from None
 
     async def _greet(self, secret: bytes | None) -> None:
-        hello = await self._receive()
-        theirs = hello.get("challenge")
-        if theirs is not None and secret is not None:
-            ours = secrets.token_bytes(CHALLENGE_BYTES)
-            self._writer.write(frame({"proof": proof(secret, "client", theirs, ours), "challenge": ours}))
-            await self._receive()
+        """Exchange proofs of the secret, which a connection over TCP has: any program may listen on the node's port."""
+        theirs = (await self._receive()).get("challenge")
+        if secret is None:
+            return
+        if not isinstance(theirs, bytes):
+            raise NodeUnreachable("something else than the node answers: it does not ask for the secret")
+        ours = secrets.token_bytes(CHALLENGE_BYTES)
+        self._writer.write(frame({"proof": proof(secret, "client", theirs, ours), "challenge": ours}))
+        answer = await self._receive()
+        if not is_proof(answer.get("proof"), secret, "node", theirs, ours):
+            raise NodeUnreachable("something else than the node answers: it has another secret")
 
     async def rows(self, operation: str, arguments: dict[str, Any]) -> AsyncIterator[list[Any] | Any]:
         """The pieces of a listing as they arrive; an operation with one result has one piece, that result."""

@@ -15,18 +15,8 @@ UNITS = {"days": 86_400, "weeks": 7 * 86_400, "months": 28 * 86_400, "years": 36
 
 OK = {"status": "ok"}
 
-#: The names under which tools ask for a protocol.
-PROTOCOLS = {
-    "amqp091": "amqp",
-    "amqp": "amqp",
-    "amqps": "amqp/ssl",
-    "amqp/ssl": "amqp/ssl",
-    "http": "http",
-    "https": "https",
-    "prometheus": "http/prometheus",
-    "http/prometheus": "http/prometheus",
-    "clustering": "clustering",
-}
+#: For each other name under which tools ask for a protocol: the name that listeners have.
+PROTOCOLS = {"amqp091": "amqp", "amqps": "amqp/ssl", "prometheus": "http/prometheus"}
 
 
 def _failed(reason: str, **members: Any) -> Answer:

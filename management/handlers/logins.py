@@ -18,27 +18,26 @@ CHANGED = Answer(204)
 
 
 async def attempts(call: ApiCall) -> Any:
-    return [{"protocol": protocol, **_shown(*counts)} for protocol, counts in _since(call).items() if any(counts)]
+    node, forgotten = answering_node(call).node_name, call.logins.forgotten
+    since = {protocol: _less(counts, forgotten.get((node, protocol))) for protocol, counts in _counts(call).items()}
+    return [{"protocol": protocol, **_shown(*counts)} for protocol, counts in since.items() if any(counts)]
 
 
 async def forget_attempts(call: ApiCall) -> Any:
-    forgotten, node = call.logins.forgotten, answering_node(call).node_name
-    for protocol, (succeeded, failed) in _since(call).items():
-        before = forgotten.get((node, protocol), (0, 0))
-        forgotten[node, protocol] = succeeded + before[0], failed + before[1]
+    node = answering_node(call).node_name
+    for protocol, counts in _counts(call).items():
+        call.logins.forgotten[node, protocol] = counts
     return CHANGED
 
 
-def _since(call: ApiCall) -> dict[str, Counts]:
-    """By protocol: the logins that were accepted and refused since the counts were forgotten, or since the start."""
+def _counts(call: ApiCall) -> dict[str, Counts]:
+    """By protocol: the logins that the node has accepted and refused since its start."""
     counted, logins = answering_node(call), call.logins
     succeeded, failed = counted.node["logins"]
-    counts = {"amqp091": (succeeded, failed)}
-    if counted is call.state.own:
-        # Each management process counts the logins over HTTP of its own node.
-        counts = {"http": (logins.attempts - logins.failures, logins.failures), **counts}
-    node, forgotten = counted.node_name, logins.forgotten
-    return {protocol: _less(each, forgotten.get((node, protocol))) for protocol, each in counts.items()}
+    if counted is not call.state.own:
+        return {"amqp091": (succeeded, failed)}
+    # Each management process counts the logins over HTTP of its own node.
+    return {"http": (logins.attempts - logins.failures, logins.failures), "amqp091": (succeeded, failed)}
 
 
 async def sources(call: ApiCall) -> Any:

@@ -45,9 +45,11 @@ class Watchdog:
         self,
         processor: Callable[[], float] = time.thread_time,
         wall_clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._processor = processor
         self._wall_clock = wall_clock
+        self._monotonic = monotonic
         #: The longest turns, the longest one first.
         self.longest: list[LongTurnRecord] = []
         #: A turn that took more seconds than this is passed to `note`.
@@ -78,10 +80,11 @@ class Watchdog:
         return used
 
     def _warn(self, turn: LongTurnRecord) -> None:
-        if turn.ended_at < self._next_warning:
+        now = self._monotonic()
+        if now < self._next_warning:
             self._unlogged += 1
             return
-        self._next_warning = turn.ended_at + QUIET_SECONDS
+        self._next_warning = now + QUIET_SECONDS
         more = f"; {self._unlogged} more turns were too long since the last warning" if self._unlogged else ""
         self._unlogged = 0
         log.warning(

@@ -21,7 +21,7 @@ from warren.cli.main import root
 from warren.cli.node_client import Target
 from warren.cli.top.app import Top
 from warren.cli.top.feed import Feed
-from warren.cli.top.figures import CONNECTIONS, PAGES, QUEUES, fitting, rate, size, span
+from warren.cli.top.figures import CONNECTIONS, PAGES, QUEUES, count, fitting, rate, size, span
 from warren.cli.top.table import fitted
 
 WARREN = Path(sys.executable).with_name("warren")
@@ -203,6 +203,9 @@ def test_columns_and_texts():
             assert sum(room + 1 for _, room in shown) - 1 == width, (page.title, width)
     assert [fitted("ab", 4, True), fitted("ab", 4, False), fitted("abcdef", 4, True)] == ["ab  ", "  ab", "abc…"]
     assert fitted("日本語", 4, True) == "日 …"
+    assert [count(999_999.4), count(999_999.6), count(1_500_000), count(2e9)] == ["999,999", "1.0M", "1.5M", "2.0G"]
+    for value in (999_999, 10**6, 9_999_999, 10**9 - 1, 10**13 - 10**8):
+        assert len(count(value)) <= next(column.width for column in QUEUES.columns if column.text is count)
     assert [rate(0), rate(2.5), rate(1234), rate(25e6)] == ["0", "2.5", "1,234", "25.0M"]
     assert [size(0), size(2048), size(3 * 1024**3)] == ["0 B", "2.0 KiB", "3.0 GiB"]
     assert [span(5), span(130), span(7300), span(200_000)] == ["5 s", "2 min", "2 h 1 min", "2 d 7 h"]

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from warren import Broker
+from warren.actors.control.frames import PROTOCOL, frame
 from warren.cli import node_client
 from warren.cli.main import main
 
@@ -72,6 +73,14 @@ def test_a_port_that_accepts_and_says_nothing(run, cookie, answering, monkeypatc
     cookie(SECRET)
     code, err = run("ping", "--address", answering(b""))
     assert code == 69 and "a connection was accepted, but nothing that is a node answered" in err
+
+
+def test_a_server_that_asks_for_no_secret(run, cookie, answering):
+    """A server that does not ask for the secret is no node: a node that listens on a port always does (CM-23)."""
+    cookie(SECRET)
+    greeting = frame({"hello": PROTOCOL, "node": "warren@localhost", "challenge": None})
+    code, err = run("ping", "--address", answering(greeting + frame({"result": {}})))
+    assert code == 69 and "it does not ask for the secret" in err
 
 
 def test_the_secret_is_that_of_the_variable_or_of_the_users_file(run, cookie, home, tmp_path, caplog, monkeypatch):

@@ -1,8 +1,10 @@
 """Who may do what with the API: each endpoint for each tag, permissions, logins and cookies."""
 
+import asyncio
 import base64
 import contextlib
 import threading
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pika
@@ -10,6 +12,7 @@ import pytest
 
 from warren.management.access import GRANTS, REFUSALS
 from warren.management.endpoints import ENDPOINTS
+from warren.management.handlers import logins
 
 from .conftest import Api, ports, until
 
@@ -201,3 +204,32 @@ def test_counts_of_logins_begin_again(api, broker, user):
     for method in ("GET", "DELETE"):
         for place in ("", "/source"):
             assert api(method, f"/api/auth/attempts/nosuch@host{place}")[0] == 404
+
+
+@pytest.fixture
+def other(monkeypatch):
+    """A node of the cluster; `other.node` has what it has counted."""
+    found = SimpleNamespace(node_name="warren2@localhost", node={"logins": (0, 0)})
+    monkeypatch.setattr(logins, "answering_node", lambda call: found)
+    return found
+
+
+def test_counts_of_logins_begin_again_after_a_restart_of_another_node(other):
+    """A DELETE has an effect also after another node, whose counters begin at 0 then, has started again (CM-230)."""
+    call = SimpleNamespace(state=SimpleNamespace(own=None), logins=SimpleNamespace(forgotten={}))
+
+    def attempts():
+        return [row["auth_attempts"] for row in asyncio.run(logins.attempts(call))]
+
+    other.node["logins"] = 10, 5
+    assert attempts() == [15]
+    asyncio.run(logins.forget_attempts(call))
+    assert attempts() == []
+    other.node["logins"] = 3, 1
+    assert attempts() == [4]
+    asyncio.run(logins.forget_attempts(call))
+    assert attempts() == []
+    other.node["logins"] = 5, 1
+    asyncio.run(logins.forget_attempts(call))
+    other.node["logins"] = 5, 2
+    assert attempts() == [1]

@@ -282,15 +282,30 @@ def test_a_queue_is_declared_on_the_chosen_node(cluster, apis):
 
 
 def test_the_overview_has_the_sockets_of_all_nodes(cluster, apis):
-    """The overview lists the sockets for AMQP of all nodes, and those of the answering node for HTTP (CM-270)."""
+    """The overview lists the sockets of all nodes for AMQP and for other nodes, and those of the answering node for
+    HTTP (CM-270).
+    """
     names = [cluster.broker(index).settings.node_name for index in range(NODES)]
 
-    def amqp():
-        return [row["node"] for row in apis[0].get("/api/overview")["listeners"] if row["protocol"] == "amqp"]
+    def nodes_with(protocol):
+        return [row["node"] for row in apis[0].get("/api/overview")["listeners"] if row["protocol"] == protocol]
 
-    until(amqp, lambda found: found == sorted(names))
+    for protocol in ("amqp", "clustering"):
+        until(lambda protocol=protocol: nodes_with(protocol), lambda found: found == sorted(names))
     rows = apis[0].get("/api/overview")["listeners"]
     assert {row["node"] for row in rows if row["protocol"].startswith("http")} == {names[0]}
+
+
+def test_the_listener_for_other_nodes_is_checked(apis):
+    """The checks of listeners know the port on which a node listens for others, as RabbitMQ's do (CM-310)."""
+    path = "/api/health/checks"
+    assert apis[0].get(f"{path}/protocol-listener/clustering") == {"status": "ok", "protocol": "clustering"}
+    (port,) = {
+        row["port"]
+        for row in apis[0].get("/api/overview")["listeners"]
+        if row["protocol"] == "clustering" and row["node"] == "warren1@localhost"
+    }
+    assert apis[0].get(f"{path}/port-listener/{port}") == {"status": "ok", "port": port}
 
 
 def test_a_queue_that_moves_is_an_event(cluster, apis):

@@ -4,11 +4,13 @@ import base64
 import gzip
 import http.client
 import json
+import os
 import socket
 
 import pytest
 
 from warren import Broker
+from warren.management import app
 
 from .conftest import PATIENCE, Api, ports, until
 
@@ -196,3 +198,9 @@ def test_a_slash_behind_a_collection_and_a_plus_in_a_name(own):
         assert own("GET", path)[0] == 200
     assert own("GET", "/api/queues/%2F/a%2Bb")[1]["name"] == "a+b"
     assert own("DELETE", "/api/queues/%2F/a+b")[0] == 204
+
+
+def test_what_is_not_utf8_becomes_replacement_characters():
+    """A byte that is not UTF-8, such as of a path of the node, is a replacement character in answers (CM-295)."""
+    answer = app._json(200, {"path": os.fsdecode(b"\xc3\xa9\xff\xfe?")}, {})
+    assert json.loads(answer.body) == {"path": "é\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}?"}

@@ -147,6 +147,9 @@ def test_listeners_are_checked_by_port_and_protocol(api, broker):
     path = "/api/health/checks"
     assert api.get(f"{path}/port-listener/{broker.port}") == {"status": "ok", "port": broker.port}
     assert api.get(f"{path}/protocol-listener/http") == {"status": "ok", "protocol": "http"}
+    assert api.get(f"{path}/protocol-listener/AMQP091") == {"status": "ok", "protocol": "amqp"}
+    status, found = api("GET", f"{path}/protocol-listener/clustering")
+    assert (status, found["missing"], found["protocols"][0]) == (503, "clustering", "amqp"), "the node is alone"
     status, found = api("GET", f"{path}/port-listener/1")
     assert (status, found["missing"]) == (503, 1) and broker.port in found["ports"]
 

@@ -77,6 +77,13 @@ def test_a_wrong_value_names_key_value_and_what_is_wanted(key, value, reason):
     assert caught.value.key == key
 
 
+@pytest.mark.parametrize("key", ["default_pass", "cluster_cookie"])
+def test_a_secret_of_the_wrong_type_is_not_in_the_error(key):
+    with pytest.raises(SettingsError) as caught:
+        Settings(**{key: 12345})
+    assert str(caught.value) == f"setting '{key}' must be a text in quotes, and this is a int"
+
+
 @pytest.mark.parametrize("pair", [(200, 50), (400, 400), (0, 0), (1, 1)])
 def test_credit_pairs_that_work(pair):
     """Credit pairs with 0 < M <= I, and the pair of zeros, are accepted (FC-1)."""

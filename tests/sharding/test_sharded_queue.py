@@ -56,6 +56,13 @@ def publish_all(queue, count, **options):
     return futures
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def messages_in(url, queue):
     connection = pika.BlockingConnection(pika.URLParameters(url))
     count = connection.channel().queue_declare(queue, passive=True).method.message_count
@@ -230,15 +237,39 @@ def test_one_of_two_connections_is_lost(broker_url, name):
         queue.consume(received, order="strict", gap_timeout=SECONDS)
         publish_all(queue, 20)
         queue._shards[1].connection._transport._sock.shutdown(socket.SHUT_RDWR)
-        deadline = time.monotonic() + SECONDS
-        while queue._shards[1].is_usable:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_until(lambda: not queue._shards[1].is_usable)
         futures = [queue.publish(b"%d" % number) for number in range(20, 40)]
         assert futures[0].result(SECONDS) == 20
         queue.wait_for_confirms(SECONDS)
         numbers = received.wait()
         assert list(dict.fromkeys(numbers)) == list(range(40))
+
+
+def test_a_queue_that_was_deleted_during_a_reconnection(broker_url, name):
+    """While the queue of a shard is missing, the consumer tries again after each delay, and goes on once the queue is
+    declared (FC-77).
+    """
+    with ShardedQueue(broker_url, name, 1, reconnect_delay=0.3) as queue:
+        queue.declare()
+        received = Received(1)
+        queue.consume(received)
+        (shard,), (link,) = queue._shards, queue._links
+        connect, begin = link.connect, shard._begin_consuming
+        attempts = []
+        shard._begin_consuming = lambda: (attempts.append(time.monotonic()), begin())
+        link.connect = lambda: None  # the connection stays down until the queue is deleted
+        shard.connection._transport._sock.shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: not shard.is_usable)
+        other = pika.BlockingConnection(pika.URLParameters(broker_url))
+        other.channel().queue_delete(f"{name}_0")
+        other.close()
+        del link.connect
+        queue._on_loop(connect)
+        wait_until(lambda: len(attempts) >= 3)
+        assert min(later - earlier for earlier, later in itertools.pairwise(attempts)) >= 0.3
+        queue.declare()
+        queue.publish(b"0").result(SECONDS)
+        assert received.wait() == [0]
 
 
 def test_without_a_broker(name):

@@ -138,6 +138,27 @@ def test_publishes_do_not_wait_for_an_index_that_hangs(data, monkeypatch):
         connection.close()
 
 
+def test_departures_that_were_dropped_are_marked_as_lost(data, monkeypatch):
+    """If more messages leave at once than the feed holds, the index marks them as lost, with a time, so that it does
+    not keep them for ever (QP-26, QP-31).
+    """
+    with Broker(data_dir=data) as broker:
+        connection, channel = publisher(broker.url)
+        publish(channel, range(30))
+        become(broker, {29: ["ready"]})
+        monkeypatch.setattr(index_feed, "MOST_WAITING", 20)
+        for _ in range(29):
+            last, _, _ = channel.basic_get("indexed")
+        channel.basic_ack(last.delivery_tag, multiple=True)
+        become(broker, {28: ["lost"], 29: ["ready"]})
+        deadline = time.monotonic() + PATIENCE
+        while not (row := broker.query(queue="indexed", key="m-0")[0])["gone_at"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert row["state"] == "lost"
+        connection.close()
+
+
 @pytest.mark.parametrize("part", [0.0, 0.5])
 def test_damaged_index_is_made_anew(data, tmp_path, part):
     """A damaged index is made anew when the broker starts, and finds every message that is in its queue (QP-32)."""

@@ -2,8 +2,11 @@
 
 The core of an indexed queue writes into it what comes and what leaves; a queue that is not indexed has none. The feed
 is bounded. When reports pile up because the index is slow or down, the feed **falls behind**: it drops them, and
-`Indexing` later reads and reports the messages that are still in the queue. So no client ever waits for the index, and
-a message that comes and leaves in the meantime is never in it.
+`Indexing` later reads and reports the messages that are still in the queue, and has those marked as lost that left. So
+no client ever waits for the index, and a message that comes and leaves in the meantime is never in it.
+
+A queue that cannot be read by number, such as one with priorities, cannot catch up: the messages whose reports were
+dropped are not found, and those whose departures were dropped count as being in the queue.
 """
 
 from __future__ import annotations
@@ -24,8 +27,14 @@ REPORT_MESSAGES = 4096
 
 
 def count_of(steps: Iterable[Report]) -> int:
-    """How many messages came or left in these reports."""
-    return sum([len(step.props) if isinstance(step, Came) else len(getattr(step, "numbers", ())) for step in steps])
+    """How many messages came or left in these reports. A report that all messages below a number left counts as one."""
+    return sum(map(_weight, steps))
+
+
+def _weight(step: Report) -> int:
+    if isinstance(step, Came):
+        return len(step.props)
+    return len(step.numbers) if isinstance(step, Gone) else 1
 
 
 class IndexFeed:
@@ -35,7 +44,17 @@ class IndexFeed:
                   therefore cannot catch up
     """
 
-    __slots__ = ("_bytes", "_last", "_steps", "_waiting", "_wall_clock", "behind", "behind_since", "next_number")
+    __slots__ = (
+        "_bytes",
+        "_last",
+        "_steps",
+        "_waiting",
+        "_wall_clock",
+        "behind",
+        "behind_since",
+        "is_behind",
+        "next_number",
+    )
 
     def __init__(self, wall_clock: Callable[[], float]) -> None:
         self._wall_clock = wall_clock
@@ -43,6 +62,9 @@ class IndexFeed:
         self._last = 0
         self._steps: deque[Report] = deque()
         self._waiting = self._bytes = 0
+        #: Whether the queue has to catch up. It may have to even if no messages have to be read, because departures may
+        #: have been dropped.
+        self.is_behind = False
         #: The numbers whose messages have to be read and reported before the reports that wait here are sent.
         self.behind = range(0)
         #: When the feed fell behind, in ms since the epoch.
@@ -55,7 +77,7 @@ class IndexFeed:
 
     @property
     def is_empty(self) -> bool:
-        return not self._steps and not self.behind
+        return not self._steps and not self.is_behind
 
     @property
     def waiting(self) -> int:
@@ -65,22 +87,22 @@ class IndexFeed:
     def came(self, first: int, contents: Sequence[bytes]) -> None:
         """Report that these messages, with the numbers from `first` on, came into the queue."""
         step = Came(first, self.now(), list(map(content_properties, contents)))
-        self._waiting += len(contents)
         self._bytes += sum(map(len, step.props))
-        self._steps.append(step)
-        if self._waiting > MOST_WAITING or self._bytes > MOST_BYTES:
-            self._fall_behind(first + len(contents))
+        self._add(step)
 
     def gone(self, reason: str, numbers: Sequence[int], detail: str = "") -> None:
         """Report that the messages with these numbers have left the queue."""
-        self._waiting += len(numbers)
-        self._steps.append(Gone(reason, detail, self.now(), numbers))
-        if self._waiting > MOST_WAITING and self.next_number is not None:
-            self._fall_behind(self.next_number())
+        self._add(Gone(reason, detail, self.now(), numbers))
 
     def rest_is_gone(self, reason: str, stop: int, kept: frozenset[int] = frozenset()) -> None:
         """Report that all messages below the number `stop`, except those of `kept`, have left the queue."""
-        self._steps.append(Rest(reason, self.now(), stop, kept))
+        self._add(Rest(reason, self.now(), stop, kept))
+
+    def _add(self, step: Report) -> None:
+        self._waiting += _weight(step)
+        self._steps.append(step)
+        if self._waiting > MOST_WAITING or self._bytes > MOST_BYTES:
+            self._fall_behind()
 
     def take(self) -> list[Report]:
         """Remove and return the next report."""
@@ -90,11 +112,9 @@ class IndexFeed:
             step = self._steps.popleft()
             steps.append(step)
             count += len(step.props) if isinstance(step, Came) else 1
+            self._waiting -= _weight(step)
             if isinstance(step, Came):
-                self._waiting -= len(step.props)
                 self._bytes -= sum(map(len, step.props))
-            elif isinstance(step, Gone):
-                self._waiting -= len(step.numbers)
         return steps
 
     def repeat_from(self, number: int) -> None:
@@ -105,15 +125,20 @@ class IndexFeed:
             waiting = next((step.first for step in self._steps if isinstance(step, Came)), self.next_number())
             self.behind = range(number, waiting)
             self.behind_since = self.now()
+            if self.behind:
+                self.is_behind = True
 
-    def _fall_behind(self, next_number: int) -> None:
+    def _fall_behind(self) -> None:
         """Drop the reports that wait. The messages that are still in the queue are to be read again."""
-        firsts = [step.first for step in self._steps if isinstance(step, Came)]
+        came = [step for step in self._steps if isinstance(step, Came)]
         self._steps.clear()
         self._waiting = self._bytes = 0
-        if self.next_number is not None:
-            if not self.behind:
-                self.behind_since = self.now()
-                self.behind = range(min(firsts, default=next_number), next_number)
-            else:
-                self.behind = range(self.behind.start, next_number)
+        if self.next_number is None:
+            return
+        self.is_behind = True
+        stop = max([self.next_number(), *(step.first + len(step.props) for step in came)])
+        if not self.behind:
+            self.behind_since = self.now()
+            self.behind = range(min((step.first for step in came), default=stop), stop)
+        else:
+            self.behind = range(self.behind.start, stop)

@@ -4,7 +4,7 @@ One report is under way at a time. When the feed has dropped reports, when the i
 when the queue becomes an indexed one, the queue has to catch up: it reports the messages that it has from the first
 unknown number on, read from its own records as a consumer that reads by number would. It serves its clients meanwhile.
 Messages that left before they could be reported are not in the index; those that were in it and left unnoticed are
-marked as lost.
+marked as lost. A queue that cannot be read by number never catches up (`index_feed`).
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Indexing:
             if isinstance(self._backing, SupportsRangeRead):
                 # Reports of departures may have been lost when the former index, or this node, ended.
                 self.feed.rest_is_gone(LOST, self._backing.numbers().start)
-        if self.feed.behind:
+        if self.feed.is_behind:
             await self._catch_up(index)
             return
         steps = self.feed.take()
@@ -160,7 +160,7 @@ class Indexing:
         lowest = backing.numbers().start
         first = max(feed.behind.start, lowest)
         if first >= feed.behind.stop:
-            feed.behind = range(0)
+            feed.behind, feed.is_behind = range(0), False
             # The feed appends this to the departures that wait in it, whose reasons are known and take precedence.
             feed.rest_is_gone(LOST, lowest)
             return

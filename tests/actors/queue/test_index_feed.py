@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from warren.actors.queue.message_index import index_feed
 from warren.actors.queue.message_index.index_feed import IndexFeed
 from warren.amqp.frames import build_content
@@ -28,3 +30,34 @@ def test_reports_that_nobody_takes_are_dropped_and_read_later(monkeypatch):
     assert feed.take() == [] and feed.behind == range(0, 12)
     feed.came(12, [CONTENT])
     assert [(step.first, len(step.props)) for step in feed.take()] == [(12, 1)]
+
+
+def test_departures_that_nobody_takes_are_dropped_and_marked_as_lost_later(monkeypatch):
+    """When departures are dropped, the queue has to catch up although it has no message to read: then the messages that
+    left are marked as lost (QP-26, QP-31).
+    """
+    monkeypatch.setattr(index_feed, "MOST_WAITING", 10)
+    feed = IndexFeed(lambda: 1.0)
+    feed.next_number = lambda: 30
+    feed.gone("acked", range(10))
+    assert not feed.is_behind and feed.waiting == 10
+    feed.gone("acked", range(10, 11))
+    assert (feed.take(), feed.waiting) == ([], 0) and feed.is_behind and not feed.is_empty
+
+
+@pytest.mark.parametrize("next_number", [None, lambda: 0])
+def test_the_feed_is_bounded_whatever_is_reported(monkeypatch, next_number):
+    """Reports of departures count as well, also those of all messages below a number, and in a queue that cannot be
+    read by number (QP-31).
+    """
+    monkeypatch.setattr(index_feed, "MOST_WAITING", 10)
+    feed = IndexFeed(lambda: 1.0)
+    feed.next_number = next_number
+    for number in range(25):
+        feed.gone("acked", (number,))
+    assert feed.waiting == 3
+    for number in range(25):
+        feed.rest_is_gone("acked", number)
+    assert feed.waiting == 6
+    assert (len(feed.take()), feed.waiting) == (6, 0)
+    assert feed.is_behind == (next_number is not None)

@@ -86,6 +86,9 @@ def test_nothing_found(run):
         (("--key", "k"), 64, "give either --id, or --queue and --key"),
         (("--queue", "q", "--key", "k", "--max-num", "65"), 65, "--max-num must be from 1 to 64"),
         (("--queue", "q", "--key", "k", "--begin", "soon"), 65, "'soon' is no time"),
+        (("--queue", "q", "--key", "k", "--begin", "²"), 65, "'²' is no time"),
+        (("--queue", "q", "--key", "k", "--begin", "1" * 5000), 65, "is no time"),
+        (("--queue", "q", "--key", "k", "--end", f"-{'1' * 5000}d"), 65, "is no time"),
         (("--queue", "q", "--key", "k", "--begin", "2", "--end", "1"), 65, "later than its end"),
     ],
 )
@@ -113,4 +116,4 @@ def test_an_id_is_taken_apart(run, text, address, counter):
 def test_what_is_no_id(run, text):
     """A text that is no message id is refused (QP-50)."""
     code, out, err = run("decode_message_id", text)
-    assert (code, out) == (65, "") and "is no id of a message" in err
+    assert (code, out) == (65, "") and "is no id of a message. An id has 32 or 56" in err

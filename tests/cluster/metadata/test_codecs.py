@@ -281,6 +281,39 @@ def test_batches_come_back_as_they_were(node, incarnation, first, commands):
     assert unpack_batch(pack_batch(batch)) == batch
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        "05",  # a number
+        "c0",  # None
+        "9101",  # CreateVhost without its field
+        "9180",  # a map instead of the number
+        "9201c70102c0",  # None instead of the fields of a row
+        "9201c7010290",  # a row without fields
+    ],
+)
+def test_bytes_that_are_no_command(data):
+    with pytest.raises(ValueError, match="these bytes are no command"):
+        unpack_command(bytes.fromhex(data))
+
+
+@pytest.mark.parametrize("data", ["05", "c0", "94a161a1620105", "94a161a162c090"])
+def test_bytes_that_are_no_batch(data):
+    with pytest.raises(ValueError, match="these bytes are no batch of commands"):
+        unpack_batch(bytes.fromhex(data))
+
+
+@given(st.sampled_from([recorded for recorded, _ in PINNED]), st.data())
+def test_damaged_commands_are_commands_or_an_error(recorded, data):
+    packed = bytes.fromhex(recorded)
+    at = data.draw(st.integers(0, len(packed) - 1))
+    damaged = packed[:at] + bytes([data.draw(st.integers(0, 255))]) + packed[at + 1 :]
+    try:
+        unpack_command(damaged)
+    except (UnknownCommand, ValueError):
+        pass
+
+
 # -- messages ---
 
 NUMBERS = st.integers(0, 2**63)

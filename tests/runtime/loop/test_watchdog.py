@@ -71,8 +71,8 @@ class Dog:
     """A watchdog with clocks that the test sets, and turns of one process."""
 
     def __init__(self):
-        self.processor, self.wall = Clock(), Clock()
-        self.watchdog = Watchdog(self.processor, self.wall)
+        self.processor, self.wall, self.monotonic = Clock(), Clock(), Clock()
+        self.watchdog = Watchdog(self.processor, self.wall, self.monotonic)
         self.cell = SimpleNamespace(
             handlers={}, actor=SimpleNamespace(label=""), address=SimpleNamespace(addressDetails="node-1/Queue-7")
         )
@@ -81,6 +81,7 @@ class Dog:
         self.watchdog.mark()
         self.processor.now += seconds if used is None else used
         self.wall.now += seconds
+        self.monotonic.now += seconds
         if seconds > self.watchdog.floor:
             self.watchdog.note(self.cell, message, seconds)
 
@@ -130,7 +131,7 @@ def test_a_warning_now_and_then(caplog):
         assert caplog.messages == [
             "Queue-7 had a turn of 200 ms, in which everybody else waited; it handled purge last"
         ]
-        dog.wall.now += QUIET_SECONDS
+        dog.monotonic.now += QUIET_SECONDS
         dog.turn(0.3)
     assert caplog.messages[1:] == [
         (
@@ -140,11 +141,21 @@ def test_a_warning_now_and_then(caplog):
     ]
 
 
+def test_a_clock_that_is_set_back_delays_no_warning(caplog):
+    dog = Dog()
+    dog.turn(0.2)
+    caplog.clear()
+    dog.wall.now -= 3600
+    dog.monotonic.now += QUIET_SECONDS
+    dog.turn(0.2)
+    assert len(caplog.messages) == 1
+
+
 def test_every_long_turn_is_logged_however_many_longer_ones_there_were(caplog):
     dog = Dog()
     for _ in range(REMEMBERED):
         dog.turn(1.0)
-    dog.wall.now += QUIET_SECONDS
+    dog.monotonic.now += QUIET_SECONDS
     caplog.clear()
     dog.turn(0.2)
     assert len(caplog.messages) == 1

@@ -29,7 +29,7 @@ from .....store.disk.operations import file_operations
 from .....version import __version__
 from ....context.node_context import NodeContext
 from ....contracts.info_items import InfoItems
-from ....contracts.membership import to_membership
+from ....contracts.membership import MembershipStatus, to_membership
 from ....contracts.metadata import to_metadata
 from ....contracts.node import to_node
 from ....contracts.queue import to_queue
@@ -277,6 +277,7 @@ async def _node(operator: Operator) -> InfoItems:
         {"name": node.name, "is_running": bool(node.incarnation), "role": node.role, "maintenance": node.in_maintenance}
         for node in context.definitions.nodes.values()
     ]
+    cluster = await _membership(operator)
     disk = program.disk_bytes() or DiskBytes(0, 0)
     run_queue, mailboxes = _waiting(process)
     return {
@@ -290,6 +291,7 @@ async def _node(operator: Operator) -> InfoItems:
         "disk": None if status["disk"] is None else dict(status["disk"]),
         "alarms": list(alarms),
         "listening": [dict(each) for each in status["listening"]],
+        "clustering": None if cluster is None else {"host": cluster["host"], "port": cluster["port"]},
         "holds": list(status["holds"]),
         "processes": len(context.activity.members),
         "fd_used": open_descriptors(),
@@ -301,7 +303,7 @@ async def _node(operator: Operator) -> InfoItems:
         "written_bytes": disk.written,
         "files": file_operations.values(),
         "links": await _links(operator),
-        "raft": await _raft(operator),
+        "raft": _raft(context, cluster),
         "messages": context.counts.values(),
         "messages_of_type": {name: counts.values() for name, counts in context.counts.of_type.items()},
         "routed": context.counts.routed,
@@ -361,15 +363,21 @@ async def _links(operator: Operator) -> Rows:
     return list(found.values())
 
 
-async def _raft(operator: Operator) -> dict[str, int]:
-    """The latest term of the cluster's log on this node, and whether this node leads. A node that is alone leads."""
+async def _membership(operator: Operator) -> MembershipStatus | None:
+    """The cluster as this node sees it; None on a node without a cluster port, and while membership does not answer."""
     if operator.context.members is None:
-        return {"term": 0, "is_leader": True}
+        return None
     try:
-        status = await operator.process.ask(operator.context.members, to_membership.membership(), ANSWER_SECONDS)
+        return await operator.process.ask(operator.context.members, to_membership.membership(), ANSWER_SECONDS)
     except (ProcessDown, ProcessTimeout):
-        return {"term": 0, "is_leader": False}
-    return {"term": status["term"], "is_leader": status["leader"] == operator.context.node_name}
+        return None
+
+
+def _raft(context: NodeContext, cluster: MembershipStatus | None) -> dict[str, int]:
+    """The latest term of the cluster's log on this node, and whether this node leads. A node that is alone leads."""
+    if cluster is None:
+        return {"term": 0, "is_leader": context.members is None}
+    return {"term": cluster["term"], "is_leader": cluster["leader"] == context.node_name}
 
 
 @operation()
