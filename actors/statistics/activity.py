@@ -15,7 +15,6 @@ activity.
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from ...parted_table import PartedTable
@@ -83,7 +82,9 @@ class Activity:
         self._rounds += 1
         self.round = self._rounds
         changed, self._changed = self._changed, []
-        for feed in self._feeds:
+        for feed in self._feeds[1:]:
+            feed.rounds.append(changed.copy())
+        for feed in self._feeds[:1]:
             feed.rounds.append(changed)
 
 
@@ -96,7 +97,7 @@ class ActivityFeed:
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
-        #: By round: the ids of processes that had a turn. The lists belong to all feeds.
+        #: By round: the ids of processes that had a turn.
         self.rounds: list[list[str]] = [list(activity.members)]
         #: The ids of other processes to read: those that are new, or were blocked lately.
         self.again: list[str] = []
@@ -130,17 +131,25 @@ class ActivityFeed:
 def _parts(rounds: list[list[str]], most: int, members: Container[str]) -> Iterator[list[str]]:
     """The ids of all rounds that are still in `members`, each once, up to `most` at a time.
 
-    A part may be empty, because the reader must also pause between ids that there is no need to read.
+    A part may be empty, because the reader must also pause between ids that there is no need to read. The rounds lose
+    what was passed: to free 65,535 ids at once takes some milliseconds.
     """
     seen: set[str] = set()
     part: list[str] = []
     passed = 0
-    for each in chain.from_iterable(rounds):
-        passed += 1
-        if each not in seen and each in members:
-            seen.add(each)
-            part.append(each)
-        if len(part) == most or passed == PASSED:
-            yield part
-            part, passed = [], 0
+    for ids in rounds:
+        ids.reverse()
+        while ids:
+            each = ids.pop()
+            passed += 1
+            if each not in seen and each in members:
+                seen.add(each)
+                part.append(each)
+            if len(part) == most or passed == PASSED:
+                yield part
+                part, passed = [], 0
     yield part
+    while seen:
+        for _ in range(min(len(seen), PASSED)):
+            seen.pop()
+        yield []

@@ -141,8 +141,9 @@ async def statistics(operator: Operator, *, declared: bool = True) -> AsyncItera
                 await process.next_turn()
         yield made
     changed, ended = reading.feed.take(MADE)
-    for start in range(0, len(ended), NAMED):
-        part = ended[start : start + NAMED]
+    while ended:
+        part = ended[-NAMED:]
+        del ended[-NAMED:]
         reading.note_ended(part)
         yield [{"kind": "gone", "gone": part}]
         await process.next_turn()
