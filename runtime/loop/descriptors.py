@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Descriptors:
     """The descriptors that the poller of `base` has reported. The loop itself watches that of its waker."""
 
-    #: The waker's descriptor has this object as its owner, which is no process.
-    group, handlers = "", None
+    #: The waker's descriptor has this object as its owner, which is no process, and belongs to no client.
+    group, handlers, lane, light = "", None, None, 0
 
     def __init__(self, base: LoopBase, wake_fd: int) -> None:
         self._base = base
@@ -33,7 +33,11 @@ class Descriptors:
         self.unserved: list[tuple[int, int]] = []
 
     def serve(self) -> None:
-        """Let the owners of ready descriptors have their turns, for `ROUND_SECONDS`. `unserved` has the rest."""
+        """Let the owners of ready descriptors have their turns, for `ROUND_SECONDS`. `unserved` has the rest.
+
+        After a long turn, clients that have nothing waiting come first. Otherwise such a client would often be left to
+        the next round, behind the long turns of the others in this one.
+        """
         base = self._base
         events = self.unserved or base.poller.poll(0)
         if not events:
@@ -41,6 +45,8 @@ class Descriptors:
         owners, lanes, ready, watchdog = base.poller.owners, base.lanes, base.ready, base.watchdog
         serve, monotonic = base.descriptor_turn, time.monotonic
         now = monotonic()
+        if len(events) > 1 and now < lanes.follow_until:
+            events.sort(key=self._is_busy)
         late, ends = now + watchdog.floor, now + ROUND_SECONDS
         plain: dict[int, tuple[Cell, list[int]]] = {}
         rest = iter(events)
@@ -69,6 +75,11 @@ class Descriptors:
         self.unserved = list(rest)
         for cell, fds in plain.values():
             handle_plainly(base, cell, cell.address, WatchMessage(fds))
+
+    def _is_busy(self, event: tuple[int, int]) -> bool:
+        """Whether processes of the client whose descriptor is ready wait for their turns."""
+        owner = self._base.poller.owners.get(event[0])
+        return owner is not None and (owner[0].lane is not None or owner[0].light > 0)
 
     def serve_crowd(self) -> None:
         """Serve one descriptor of the processes that share their turns."""
