@@ -206,12 +206,13 @@ class Lanes:
 
     def go_on(self, owner: Cell | _Group, turn: Callable[[Cell], Any], began: float, now: float) -> float:
         """Have the cells wait that a client's turn, which began at `began`, has woken. For a while after a long turn,
-        they have their turns at once instead, and so have those that they wake: `BURST` turns, until `FOLLOWED_SECONDS`
-        after `began`. Return the time.
+        those of a client without a lane have their turns at once instead, and so have those that they wake: `BURST`
+        turns, until `FOLLOWED_SECONDS` after `began`. If the client has a lane, the cells in it were woken before, and
+        its next ones do not overtake them. Return the time.
         """
         ready, monotonic = self._ready, time.monotonic
-        if now < self.follow_until and len(ready) <= BURST:
-            ends, turns = began + FOLLOWED_SECONDS, 0
+        if now < self.follow_until and owner.lane is None and len(ready) <= BURST:
+            ends = began + FOLLOWED_SECONDS
             cell: Cell | None = None
             try:
                 for _ in range(BURST):
@@ -223,17 +224,12 @@ class Lanes:
                     now = monotonic()
                     if now - began > self._watchdog.floor or now - began > LONG_TURN_SECONDS:
                         self.note(cell, message, began, now)
-                    turns += 1
             except BaseException:
                 # As in `_light_turns`, the actor whose turn was cut short must stay able to handle its exit request.
                 if cell is not None and cell.actor is not None and not cell.is_idle and cell not in ready:
                     ready.append(cell)
                 self.admit(owner)
                 raise
-            if ready and owner.lane is not None:
-                # A client that goes on and on makes up for it. One whose work was done in that time owes nothing: its
-                # next message would wait for as many long turns of others.
-                owner.lane.owed += turns
         if ready:
             self.admit(owner)
         return now
