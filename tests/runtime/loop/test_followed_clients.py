@@ -10,7 +10,7 @@ import time
 import pytest
 from thespian.actors import ActorSystem
 
-from warren.runtime.loop import lanes
+from warren.runtime.loop import descriptors, lanes
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 
@@ -101,6 +101,30 @@ def test_a_message_passes_a_queue_between_two_long_turns_of_other_queues(loop, m
     assert loop.run_until(lambda: len(noted) == 4, WAIT)
     assert noted[-1] <= before + 1
     assert loop.run_until(lambda: SlowQueue.turns == 24, WAIT)
+    for pair in pipes:
+        for fd in pair:
+            os.close(fd)
+
+
+def test_after_a_long_turn_an_idle_client_is_served_before_busy_ones(loop, monkeypatch):
+    """While turns are long, one descriptor may take all of the time for descriptors. It is not that of a client for
+    which work waits already.
+    """
+    monkeypatch.setattr(descriptors, "ROUND_SECONDS", 0.0)
+    system = ActorSystem(systemBase=loop, transientUnique=True)
+    slow, queue, noted = system.createActor(SlowQueue), system.createActor(Queue), []
+    pipes = [os.pipe() for _ in range(2)]
+    loop.enqueue(loop.address, system.createActor(Connection), ("open", pipes[0][0], slow, ("work", 3)))
+    loop.enqueue(loop.address, system.createActor(ChannelConnection), ("begin", pipes[1][0], queue, 0, noted))
+    assert loop.run_until(lambda: not loop.lanes, WAIT)
+    os.write(pipes[0][1], b".")
+    assert loop.run_until(lambda: SlowQueue.turns == 1, WAIT)
+    loop.lanes.follow_until = float("inf")
+    for _, writing in pipes:
+        os.write(writing, b".")
+    loop.descriptors.serve()
+    assert [fd for fd, _ in loop.descriptors.unserved] == [pipes[0][0]]
+    assert loop.run_until(lambda: SlowQueue.turns == 6 and noted, WAIT)
     for pair in pipes:
         for fd in pair:
             os.close(fd)

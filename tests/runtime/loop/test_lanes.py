@@ -328,23 +328,6 @@ def test_descriptors_that_were_left_out_are_served_next(loop, pipes, monkeypatch
     assert loop.run_until(lambda: len(noted) == 5, WAIT)
 
 
-def test_after_a_long_turn_an_idle_client_is_served_before_busy_ones(loop, pipes, monkeypatch):
-    """While turns are long, one descriptor may take all of the time for descriptors. It is not that of a client for
-    which work waits already.
-    """
-    monkeypatch.setattr(descriptors, "ROUND_SECONDS", 0.0)
-    noted: list[int] = []
-    opened(loop, Client, "open", pipes[0][0], 1, 1000)
-    opened(loop, Relay, "open", pipes[1][0], 0, noted)
-    os.write(pipes[0][1], b".")
-    assert loop.run_until(lambda: Worker.total >= 10, WAIT)
-    loop.lanes.follow_until = float("inf")
-    for _, writing in pipes[:2]:
-        os.write(writing, b".")
-    loop.descriptors.serve()
-    assert noted and [fd for fd, _ in loop.descriptors.unserved] == [pipes[0][0]]
-
-
 def test_an_idle_client_has_no_lane(loop, pipes):
     """A client that is idle has no lane, which would take memory: most connections are idle most of the time."""
     clients = [opened(loop, Client, "open", reading, 1, 3) for reading, _ in pipes[:20]]
