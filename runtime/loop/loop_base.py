@@ -132,7 +132,7 @@ class LoopBase(ActorBase):
         }
         super().__init__(name or f"loop-{secrets.token_hex(4)}", {**own, **(capabilities or {})}, BUDGET)
         self._shutdown_seconds = shutdown_seconds
-        self.threads = OtherThreads(self.name)
+        self.threads = OtherThreads(self.name, thread)
         #: See `OtherThreads.post`. A method here would cost a call for each result of a blocking call.
         self.post = self.threads.post
         #: A function of the program that the loop calls between two rounds, from time to time.

@@ -7,6 +7,7 @@ thread does, the one that is in `call`.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -17,14 +18,25 @@ from .waker import SystemWaker
 #: Most calls of other threads that a round makes. A thousand clients may cause a thousand at once.
 CALLS = 256
 
+#: Seconds after which a thread that waits for Python's lock has it handed over, less than the loop's `POLL_INTERVAL`. A
+#: busy loop gives the lock away for some microseconds at each poll. A thread that waits is woken then, comes too late,
+#: and counts its waiting from the beginning, so that with Python's usual 5 ms it may wait for seconds.
+SWITCH_SECONDS = 0.5e-3
+
 
 class OtherThreads:
-    """The calls of other threads in the loop of the system `name`. Any thread may use it."""
+    """The calls of other threads in the loop of the system `name`. Any thread may use it.
+
+    If the loop has a thread of its own, the threads of the program get Python's lock in time. A loop in the caller's
+    thread leaves that to the program.
+    """
 
     __slots__ = ("_name", "calls", "is_asleep", "is_closed", "runner", "running", "waker")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, has_own_thread: bool) -> None:
         self._name = name
+        if has_own_thread:
+            sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         #: The calls that were posted and not made yet.
         self.calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         #: Whether the loop sleeps, so that a thread that posts a call must wake it.
