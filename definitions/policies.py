@@ -122,8 +122,8 @@ class VhostPolicies:
             kind: [each for each in read if _covers(each[0], kind) and not foreign & each[1].keys()]
             for kind, foreign in FOREIGN.items()
         }
-        #: By kind and name. Many names share one `Effective`, and no key is a pair of kind and name: freeing 20,000
-        #: entries that each have an object of their own would take 7 ms.
+        #: By kind and name. Many names share one `Effective`, and each kind has a dict of its own, because 20,000 keys
+        #: that are pairs of kind and name would be as many more objects, which take 7 ms to free.
         self._found: dict[Kind, dict[str, Effective]] = {kind: {} for kind in FOREIGN}
         #: What earlier sets of policies have found, each with the policies that have changed since.
         self._earlier: list[tuple[Mapping[Kind, Mapping[str, Effective]], Sequence[Policy]]] = []

@@ -32,7 +32,9 @@ ENDED = (1 << 63) - 1
 
 
 class Publishers:
-    """The publishes that were taken, by channel. At the master, `untold` has what the mirrors may forget as well."""
+    """The publishes that this replica has taken, by channel. A master also collects in `untold` what it has forgotten,
+    so that it can tell its mirrors to forget the same.
+    """
 
     __slots__ = ("_taken", "is_complete", "risen", "untold")
 

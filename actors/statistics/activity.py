@@ -82,10 +82,9 @@ class Activity:
         self._rounds += 1
         self.round = self._rounds
         changed, self._changed = self._changed, []
-        for feed in self._feeds[1:]:
+        # Each feed has a list of its own, because it empties the list while it reads.
+        for feed in self._feeds:
             feed.rounds.append(changed.copy())
-        for feed in self._feeds[:1]:
-            feed.rounds.append(changed)
 
 
 class ActivityFeed:

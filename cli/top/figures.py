@@ -31,8 +31,8 @@ DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
 class TopColumn(NamedTuple):
-    """A column of width 0 gets the width that the others leave. If the columns do not fit, that of the highest rank is
-    left out first.
+    """A column of width 0 gets the width that the others leave. If the columns do not fit into the terminal, the one
+    with the highest rank is left out first.
     """
 
     title: str

@@ -58,11 +58,12 @@ LIGHT = 4
 #: idle must not wait for all of them before its input is read.
 ROUND_SECONDS = 2e-3
 
-#: Seconds from which on a turn is long. For `LONG_TURN_MEMORY` seconds after a long turn, a client goes on at once with
-#: what its own turns have woken, for `FOLLOWED_SECONDS`. With a higher bound a message would wait for a turn of nearly
-#: that length at each of its five hops: with 1.5 ms, another client's acknowledgements in random order, in turns of 1.3
-#: ms, kept it waiting for 12 ms. The lower bound costs nothing that could be measured (W2, W3, W4, W8, W13, W15, W16),
-#: although a client that goes on reaches a queue before others have sent to it, so that batches are smaller.
+#: Seconds from which on a turn is long. For `LONG_TURN_MEMORY` seconds after a long turn, a client without a lane goes
+#: on at once with what its own turns have woken, for `FOLLOWED_SECONDS`. With a higher bound a message would wait for a
+#: turn of nearly that length at each of its five hops: with 1.5 ms, another client's acknowledgements in random order,
+#: in turns of 1.3 ms, kept it waiting for 12 ms. The lower bound costs nothing that could be measured (W2, W3, W4, W8,
+#: W13, W15, W16), although a client that goes on reaches a queue before others have sent to it, so that batches are
+#: smaller.
 LONG_TURN_SECONDS = 0.75e-3
 LONG_TURN_MEMORY = 0.02
 

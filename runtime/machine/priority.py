@@ -2,7 +2,7 @@
 
 A pipeline takes all of the processors that it gets, and beside it on the same machine the broker has other clients. On
 an idle machine a low priority costs nothing. Linux also gives these processes the longest time slice (`time_slice`), so
-that all others have a processor at once when they become ready.
+that others that become ready need not wait until it is over.
 """
 
 from __future__ import annotations

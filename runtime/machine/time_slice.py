@@ -32,7 +32,7 @@ _WITH_SLICES = (0, 3)
 
 @cache
 def _system_call() -> Any:
-    return ctypes.CDLL(None, use_errno=True).syscall
+    return ctypes.CDLL(None).syscall
 
 
 def set_time_slice(thread: int, nanoseconds: int) -> bool:

@@ -61,7 +61,7 @@ def test_a_body_has_the_same_row_in_every_batch(bodies):
 
 @pytest.mark.parametrize("body", [b"null", b" null", b"\xef\xbb\xbfnull", b"null{}", b"[1]", b"7", b""])
 def test_a_body_that_is_no_object_is_an_error(body):
-    """The parser would crash the process on a `null` before all objects."""
+    """Such a body is null and has an error. It is kept from Arrow's parser, which crashes the process on a `null`."""
     assert [column.to_pylist() for column in columns([body, b'{"a":1}'])] == [
         [None, {"a": 1}],
         ["no JSON object", None],
@@ -71,7 +71,7 @@ def test_a_body_that_is_no_object_is_an_error(body):
 
 
 def test_good_objects_are_parsed_at_once(monkeypatch):
-    """One parse is enough for objects, also if they have several lines."""
+    """If all bodies are objects, the parser is called once for the whole batch, also if some have several lines."""
     parsed, parse = [], bodies_module._parsed
     monkeypatch.setattr(bodies_module, "_parsed", lambda lines, type: parsed.append(lines) or parse(lines, type))
     assert found([b'{"a": 1}', b'{\r\n "a": 2\n}'] * 10) == ([{"a": 1}, {"a": 2}] * 10, [False] * 20)

@@ -133,8 +133,8 @@ class Durability:
         self.number, self.client = self._levels.number, self._levels.client
         #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.
         self.levels: Mapping[int, DiskQueue] = self._levels.by_priority
-        #: The digests, on the disk, by which the queue recognises repeated publishes; None if the queue does not
-        #: deduplicate, or if it ends with the node.
+        #: Keeps on the disk the digests by which the queue recognises a message that is published twice. None if the
+        #: queue does not deduplicate, and for a queue that ends with the node and so needs none after a restart.
         self.digest_log: DigestLog | None = None
         self._ids_directory = queue_directory(self.number << LEVEL_BITS)
         if row.durable and settings.window is not None:
