@@ -335,7 +335,7 @@ class RunningNode:
             client.close()
 
     def housekeep(self, function: Callable[[], object]) -> None:
-        """Have the node call `function` again and again between the turns of its processes, at most every 5 ms."""
+        """Have the node call `function` again and again between the turns of its processes, at most every 20 ms."""
         self._base.housekeep = function
 
     def abandon(self) -> None:

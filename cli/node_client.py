@@ -35,7 +35,8 @@ from .failure import (
     CommandFailure,
 )
 
-#: Seconds in which a node must accept the connection and answer the greeting.
+#: Seconds in which a node must accept the connection and, unless the command has a time limit of its own, answer the
+#: greeting. A node that is very busy answers late, and who sets a limit of a minute is ready to wait for it.
 CONNECT_SECONDS = 5.0
 
 #: The exit code for each kind of error that a node answers with.
