@@ -68,8 +68,13 @@ def keeps_files(group: MirrorGroup | None, node: str) -> bool:
 
 
 def _running(definitions: Definitions) -> list[str]:
-    """The nodes that may have replicas now."""
-    return [node.name for node in definitions.nodes.values() if node.incarnation and node.role == "data"]
+    """The nodes that may have replicas now, in the order in which they became members.
+
+    The order of the records differs from node to node: a node that starts reads them from its disk in another order
+    than that in which they were made.
+    """
+    nodes = sorted(definitions.nodes.values(), key=lambda node: (node.number, node.name))
+    return [node.name for node in nodes if node.incarnation and node.role == "data"]
 
 
 def _incarnation(definitions: Definitions, name: str) -> str:

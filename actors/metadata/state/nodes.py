@@ -47,7 +47,7 @@ def _check_may_be_witness(definitions: Definitions, vhosts: Collection[VhostRows
     if queues:
         raise DefinitionError(
             "unavailable",
-            f"{name} cannot become a witness while {len(queues)} queues are at home there: {queues[0]}"
+            f"{name} cannot become a witness while {len(queues)} queues are at home there: {min(queues)}"
             f"{' and others' if len(queues) > 1 else ''}. Delete them first",
         )
     if not _has_data_node(definitions, name):
@@ -64,7 +64,7 @@ def enable_features(definitions: Definitions, command: EnableFeatures) -> list[R
     """The records to put. Raises DefinitionError if a member's version lacks one of the features."""
     wanted = [name for name in command.names if (name,) not in definitions.features]
     for name in wanted:
-        without = [node.name for node in definitions.nodes.values() if name not in node.features]
+        without = sorted(node.name for node in definitions.nodes.values() if name not in node.features)
         if without:
             raise DefinitionError(
                 "unavailable",
