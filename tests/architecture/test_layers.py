@@ -78,6 +78,8 @@ def test_the_core_of_a_queue_holds_no_process(root):
     folders = ("consumers", "master", "pacing", "stream")
     files = [path for folder in folders for path in sorted((queue / folder).glob("*.py"))]
     files += [queue / f"{name}.py" for name in shared]
+    files += [queue / "group" / f"{name}.py" for name in ("group", "members", "schedule")]
+    files.append(queue / "message_index" / "index_feed.py")
     assert len(files) > 30
     assert [path.name for path in files if "runtime.process" in path.read_text("utf-8")] == []
 

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from warren.actors.queue.inspection import QueueView
+from warren.runtime.sim.choosing import SeedChooser
+from warren.runtime.system.cell import Cell
 from warren.simulation import schedule
+from warren.simulation.cluster.plan import draw_cluster_plan
+from warren.simulation.cluster.schedule import run as run_cluster
 from warren.simulation.model.copies import PromiseBroken
 from warren.simulation.plan import parse_plan
 from warren.simulation.schedule import Schedule
@@ -85,3 +89,27 @@ def test_the_simulation_reads_no_private_attribute_of_a_process():
         and not (isinstance(node.value, ast.Name) and node.value.id == "self")
     ]
     assert found == []
+
+
+def test_processes_send_themselves_no_messages(monkeypatch):
+    """Coroutines of one process wait for each other at a `Signal`, which costs no message. The exceptions, which are
+    explained in docs/internals/architecture.md, are those of mirrored queues and of the node's operations.
+    """
+    declaring, promoted = ("ClusterMetadata", "await_replica"), ("Queue", "serve_kept")
+    found = set()
+    send = Cell.send
+
+    def noted(self, target, message):
+        if target == self.address and not str(message[0]).startswith("$"):
+            found.add((type(self.actor).__name__, message[2][0] if message[0] == "ask" else message[0]))
+        send(self, target, message)
+
+    monkeypatch.setattr(Cell, "send", noted)
+    monkeypatch.setattr(Cell, "actor_send", noted)
+    for seed in range(10):
+        schedule.run(seed)
+    assert found == set()
+    for seed in range(2):
+        run_cluster(seed, draw_cluster_plan(SeedChooser(seed).below, is_mirrored=True))
+    assert declaring in found, "the messages were not looked at"
+    assert found <= {declaring, promoted}
