@@ -88,6 +88,13 @@ class Confirming:
         self._safe, self._ringed = _without(self._safe, found), _without(self._ringed, found)
         return found
 
+    def end(self) -> Ranges:
+        """The numbers that are safe at the master and whose confirms need not wait for the ring any more, because the
+        queue is not mirrored any more.
+        """
+        found, self._safe = self._safe, []
+        return found
+
     def _reach(self, waiting: deque[tuple[int, int, int]] | None, reached: int) -> int:
         """Take out the publishes that the ring has; returns the highest position."""
         position = 0

@@ -103,6 +103,10 @@ class LearnerAdmission:
         until, _ = self._barred.get(member.node, (0.0, 0))
         return self._replica.now() >= until
 
+    def end(self) -> None:
+        """Admit no learner any more, because the queue is not mirrored any more."""
+        self.following, self.proposed = (), None
+
     async def _admit(self, ring: RingMember, member: Member) -> None:
         replica, row = self._replica, self._replica.row
         assert row.group is not None

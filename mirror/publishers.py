@@ -137,6 +137,12 @@ class Reclaims:
         """Whether all publishes that this replica took as a mirror are safe on all members."""
         return self._is_safe and min(confirming.received, confirming.stored) >= self._begin
 
+    def refuse(self, replica: Replica) -> None:
+        """Answer all questions with AmqpError 404: it cannot be found out any more which publishes are safe."""
+        asked, self._asked = self._asked, []
+        for _, _, sender in asked:
+            replica.reply_error(sender, no_queue(replica.row.vhost, replica.row.name))
+
     def answer(self, replica: Replica, publishers: Publishers, awaiting: Container[str]) -> None:
         """Answer the questions of channels that are not in `awaiting`, the channels that await confirms here."""
         due = [question for question in self._asked if question[0] not in awaiting]

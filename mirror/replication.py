@@ -34,7 +34,6 @@ from ..actors.queue.mirroring import (
     LEASE_TIMER,
     ORPHAN_TIMER,
     RETRY_TIMER,
-    RING_PEER,
     STALL_TIMER,
 )
 from ..gm_ring.frames import Frame
@@ -44,7 +43,7 @@ from ..routing.phrases import no_queue, queue_phrase
 from ..routing.rows import Member
 from ..runtime.exit_reason import ExitKind, ExitReason
 from ..runtime.system.address import node_of, system_of
-from . import handover, instructions
+from . import handover, instructions, ring_credit
 from .accepted import tell_accepted
 from .backing.mirrored_queue import MirroredQueue
 from .backing.mirrored_stream import mirrored
@@ -89,9 +88,6 @@ STALL_SECONDS = 1.0
 
 #: Seconds between two checks whether the node has a lease again.
 LEASE_SECONDS = 0.1
-
-#: A master blocks its publishers while it retains more bytes of instructions than this for other members.
-WINDOW_BYTES = 8 << 20
 
 #: One object for all members without a running timer, because each empty set takes 216 bytes.
 _NO_TIMERS: frozenset[str] = frozenset()
@@ -189,6 +185,17 @@ class MirrorReplication:
             self._follow_disk()
         self._note_followers()
 
+    def end(self) -> list[tuple[int, int]]:
+        self._admission.end()
+        ring_credit.bound(self._replica, 0)
+        self._slow_publishers.end()
+        self.go_on()
+        if self._is_promoting:
+            # Messages that the old master had removed may come again, as if that master had been lost.
+            self._promote()
+        self._reclaims.refuse(self._replica)
+        return self._mirrored.confirming.end()
+
     def _note_followers(self) -> None:
         """Note whether any mirror or learner receives the stream of this master."""
         view = self._ring.view
@@ -235,7 +242,7 @@ class MirrorReplication:
             if self._reclaims.are_mirrored(backing.confirming):
                 backing.reached_by_all()
                 self._replica.state.confirms.settled()
-            self._bound()
+            ring_credit.bound(self._replica, ring.retained_bytes)
             if not self.is_resting:
                 self._admit()
             lease = self._replica.context.lease
@@ -284,19 +291,6 @@ class MirrorReplication:
             backing.remove(self._handover.take())
             if not backing.is_behind:
                 self._promote()
-
-    def _bound(self) -> None:
-        """Block publishers while the ring retains too many bytes for other members."""
-        credit = self._replica.state.credit
-        size = self._ring.retained_bytes
-        if size > WINDOW_BYTES and RING_PEER not in credit.credit_blocked:
-            credit.relate(RING_PEER, kind=RING_PEER)
-            credit.block(RING_PEER)
-        elif size <= WINDOW_BYTES // 2 and RING_PEER in credit.credit_blocked:
-            credit.unblock(RING_PEER)
-            credit.peer_down(RING_PEER)
-            if not credit.blocked:
-                self._replica.credit_freed()
 
     def _send(self, to: Member, frame: Frame) -> None:
         address = self._replica.context.peers.replica(self._replica.row.queue_id, to)

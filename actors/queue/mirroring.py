@@ -158,6 +158,11 @@ class Replication(Protocol):
     def change_row(self) -> None:
         """Use the changed row of the queue, of whose group this replica is still a member."""
 
+    def end(self) -> list[tuple[int, int]]:
+        """Leave the queue to this replica, which goes on alone because the queue is not mirrored any more. Returns the
+        closed ranges of messages that are safe here and whose confirms have waited for other replicas.
+        """
+
     def receive(
         self, sender: Sender, generation: int, integers: list[int], kinds: bytes, contents: list[bytes]
     ) -> None:

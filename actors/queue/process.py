@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..contracts.channel import ConfirmRange, Outcome, ToChannel
     from ..contracts.info_items import InfoItems
     from ..contracts.queue import AtMostOnceEntry, Got, PublishEntry
+    from .mirroring import Replication
 
 
 class Queue(MemberProcess):
@@ -97,18 +98,27 @@ class Queue(MemberProcess):
             self.state.row = row
             if member is None:
                 if membership.replication is not None:
-                    self._use(self.backing)
-                    membership.replication = None
-                    if self.state.confirms.deduplication is not None:
-                        self.state.confirms.known += self.state.confirms.deduplication.end_mirroring()
-                    self.remembering.apply(self.settings)
-                    self._lay_lanes(self.settings)
-                    self._serve()
+                    self._end_mirroring(membership.replication)
             elif membership.replication is None:
                 self._begin_replication()
             else:
                 membership.replication.change_row()
             self._count_in_sync()
+
+    def _end_mirroring(self, replication: Replication) -> None:
+        """Go on alone, because the queue is not mirrored any more."""
+        confirms = self.state.confirms
+        safe = replication.end()
+        self._use(self.backing)
+        self.membership.replication = None
+        if confirms.deduplication is not None:
+            confirms.known += confirms.deduplication.end_mirroring()
+        if safe and not self.stage.is_held:
+            confirms.collect(safe)
+            self.role.confirmed(safe)
+        self.remembering.apply(self.settings)
+        self._lay_lanes(self.settings)
+        self._serve()
 
     def on_dismiss(self, sender: Sender) -> None:
         # This must not be an orderly end, at which channels would confirm publishes that no queue has accepted.

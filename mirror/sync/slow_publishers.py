@@ -48,6 +48,11 @@ class SlowPublishers:
         if self._halvings:
             self._halvings = {one: self._halvings[one] for one in generations if one in self._halvings}
 
+    def end(self) -> None:
+        """Unblock the publishers for good, because the queue is not mirrored any more."""
+        self._halvings = {}
+        self.turn()
+
     def turn(self) -> float:
         """Block the publishers or unblock them, and return the seconds until the next call; 0 if there is none."""
         credit = self._credit
