@@ -400,6 +400,7 @@ def test_stop_closes_properly(authority):
         half = socket.create_connection(address(stopping), TIMEOUT)
         half.sendall(b"\x16\x03\x01")
         assert eventually(lambda: len(stopping.connections()) == 2)
+        stopping.wait_idle(TIMEOUT)  # a socket that is closed before its bytes are read is reset
         thread = threading.Thread(target=stopping.stop)
         begun = time.monotonic()
         thread.start()
