@@ -3,6 +3,7 @@ work.
 """
 
 import asyncio
+import http.client
 import json
 import random
 import re
@@ -15,7 +16,7 @@ import pytest
 
 from warren.management.answers.listing import SLICE, LongList
 
-from .conftest import until
+from .conftest import PATIENCE, until
 
 VIEW = Path(__file__).parents[2] / "management" / "page" / "views" / "queues.js"
 NAMES = ["a/b", "sp ace", "per%cent", "plus+plus", "ünïcode", "quo\"te'", "q?x=1#f", "日本", "..", "a" * 200]
@@ -64,17 +65,38 @@ def test_pages_of_queues_are_sorted_as_the_list_is(api, broker, vhost, reverse):
     ones by name (CM-246).
     """
     assert len(COLUMNS) > 15
+    before = published(api, vhost)
     for number in range(23):
         for _ in range(number % 4):
             broker.publish(bytes(number), f"q{number:02}", vhost=vhost, delivery_mode=1 + number % 2)
-    # Rates of 0 differ from missing ones, and stay as they are between two requests.
-    until(lambda: sum(row.get("messages", 0) for row in api.get(f"/api/queues/{vhost}")) >= 33)
-    until(lambda: not any(rates(row) for row in api.get(f"/api/queues/{vhost}")))
+    until(lambda: published(api, vhost), lambda found: found == [was + at % 4 for at, was in enumerate(before)])
+    # The rates are those of the tick behind the publishes, then 0, and stay as they are. A rate of 0 differs from a
+    # missing one.
+    pass_ticks(api, 2)
+    assert not any(rates(row) for row in api.get(f"/api/queues/{vhost}"))
     for column in COLUMNS:
         query = f"sort={column}{reverse}"
         whole = [row["name"] for row in api.get(f"/api/queues/{vhost}?{query}")]
         found = [row["name"] for row in api.get(f"/api/queues/{vhost}?page=1&{query}")["items"]]
         assert found == whole, column
+
+
+def published(api, vhost):
+    """How many messages were published to each queue."""
+    return [row.get("message_stats", {}).get("publish", 0) for row in api.get(f"/api/queues/{vhost}")]
+
+
+def pass_ticks(api, count):
+    """Return when the statistics of `count` intervals have been taken. A stream of events has the numbers of these in
+    comments.
+    """
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=PATIENCE)
+    connection.request("GET", "/api/events?get=whoami", headers=api.headers)
+    with connection.getresponse() as lines:
+        ticks = (int(line[1:]) for line in lines if line.startswith(b":"))
+        end = next(ticks) + count
+        assert any(tick >= end for tick in ticks), "the stream has ended"
+    connection.close()
 
 
 def rates(row):
