@@ -9,7 +9,6 @@ the state that is the reason why the queue cannot be used.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -120,11 +119,7 @@ class Queues:
                 "supported by quorum queues",
             )
         if if_empty and row.state == "down":
-            raise AmqpError(
-                PRECONDITION_FAILED,
-                f"{queue_phrase(vhost, name)} may have messages: its home node '{row.node}' is down or inaccessible. "
-                "Start that node, or delete the queue without if-empty",
-            )
+            raise _may_have_messages(row, row.node)
         if row.shards:
             return await self._delete_sharded(row, if_unused, if_empty, by)
         is_stream = row.type == STREAM.name
@@ -143,15 +138,30 @@ class Queues:
     async def _end(self, row: QueueRow, if_unused: bool, if_empty: bool) -> tuple[int, bool]:
         """Have a queue's process end. Return its ready messages, and whether it was the queue's last process: False if
         it crashed while it ended and another one has replaced it, or if no process was asked.
+
+        Raises AmqpError if the process refuses, or if there is a condition and the process did not answer.
         """
         vhost, name = row.vhost, row.name
         ready, is_ended = 0, False
         shown = self._routing.queue(vhost, name)
         if row.state == "running" and shown is not None:
-            with suppress(ProcessDown):  # The queue crashed or ended just now.
+            try:
                 ready = await self._process.ask(shown.address, to_queue.delete(if_unused, if_empty))
                 is_ended = not self._is_restarted(vhost, name, row.queue_id, shown.address)
+            except ProcessDown as down:  # The queue crashed or ended just now, or its node cannot be reached.
+                if if_unused or if_empty:
+                    self._check_gone(row, down)
         return ready, is_ended
+
+    def _check_gone(self, row: QueueRow, down: ProcessDown) -> None:
+        """Raise AmqpError unless the queue whose process did not answer is deleted.
+
+        A process that crashed, or whose node stops or cannot be reached, may have messages and consumers all the same:
+        they are on the disk of the node, or another replica has them.
+        """
+        if self._row(row.vhost, row.name, row.queue_id) is not None:
+            state = "down" if down.reason.is_noconnection else ""
+            raise queue_unavailable(row.vhost, row.name, state, row.node) from None
 
     async def _delete_sharded(self, row: QueueRow, if_unused: bool, if_empty: bool, by: str) -> int:
         """Delete a logical queue with its shards, and return the sum of their ready messages (FC-96)."""
@@ -178,13 +188,18 @@ class Queues:
         return None if row is None else self._deletions.get(row.queue_id)
 
     async def _check_empty(self, row: QueueRow, shards: Sequence[QueueRow]) -> None:
-        """Raise AmqpError 406 unless all shards are empty. One that crashed just now counts as empty (FC-96)."""
+        """Raise AmqpError unless all shards are empty (FC-96)."""
         for shard in shards:
+            if shard.state == "down":
+                raise _may_have_messages(row, shard.node)
             if shard.state == "running":
-                with suppress(ProcessDown):
+                try:
                     ready, _ = await self._process.ask(shard.address, to_queue.counts())
-                    if ready:
-                        raise AmqpError(PRECONDITION_FAILED, f"{queue_phrase(row.vhost, row.name)} not empty")
+                except ProcessDown as down:
+                    self._check_gone(shard, down)
+                    continue
+                if ready:
+                    raise AmqpError(PRECONDITION_FAILED, f"{queue_phrase(row.vhost, row.name)} not empty")
 
     async def leaves(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
         """Delete a queue whose process at `address` is about to end by itself."""
@@ -282,6 +297,15 @@ class Queues:
         for change in changes if self.restart_waiters.is_waited_for else ():
             if isinstance(change, (QueuePut, QueueRemoved)):
                 self.restart_waiters.row_changed(change.row.vhost, change.row.name)
+
+
+def _may_have_messages(row: QueueRow, node: str) -> AmqpError:
+    """The refusal to delete a queue with if-empty whose messages only this node can count, which is down."""
+    return AmqpError(
+        PRECONDITION_FAILED,
+        f"{queue_phrase(row.vhost, row.name)} may have messages: its home node '{node}' is down or inaccessible. "
+        "Start that node, or delete the queue without if-empty",
+    )
 
 
 class _Deletion:

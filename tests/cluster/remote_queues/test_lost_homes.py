@@ -208,3 +208,37 @@ def test_what_is_published_while_the_home_stops_is_refused_or_kept(make):
     nodes.restart("b")
     kept = {int(body) for body in near.get_all("q")}
     assert kept >= set(acked)
+
+
+@pytest.mark.parametrize("flags", [{"if_empty": True}, {"if_unused": True}])
+def test_a_queue_that_cannot_be_asked_is_not_deleted_on_a_condition(nodes, near, flags):
+    """When only the link to the home of a queue is cut, nobody can check whether the queue is empty or unused. So a
+    delete on that condition is refused, and takes neither messages nor consumers away.
+    """
+    near.queue("q", durable=True)
+    near.publish("kept", "q")
+    there = nodes.channel("b")
+    there.consume("q", "tag", no_ack=False)
+    assert there.delivery().body == b"kept"
+    nodes.cut("a", "b")
+    assert refusal(near, m.QueueDelete(queue="q", **flags)) == (404, f"NOT_FOUND - {DOWN}")
+    there.close()
+    nodes.world.mend()
+    nodes.meet()
+    assert near.get("q").body == b"kept"
+
+
+@pytest.mark.parametrize(("how", "code"), [("cut", 404), ("down", 406)])
+def test_a_shard_that_cannot_be_asked_does_not_count_as_empty(nodes, near, how, code):
+    """A sharded queue with a shard on a node that is down, or that cannot be reached, is not deleted with if-empty."""
+    homes = iter(("warren@a", "warren@b", "warren@b"))
+    nodes.metadata("a").homes.choose = lambda *question: next(homes)
+    near.queue("q", {"x-shards": 2}, durable=True)
+    near.publish("kept", "q")
+    if how == "cut":
+        nodes.cut("a", "b")
+    else:
+        nodes.kill("b")
+        nodes.down("b")
+    assert refusal(near, m.QueueDelete(queue="q", if_empty=True))[0] == code
+    assert nodes.metadata("a").state.queue("/", "q") is not None
