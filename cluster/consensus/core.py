@@ -216,7 +216,7 @@ class Raft:
         return messages
 
     def take_snapshots_due(self) -> list[str]:
-        """The members to which the caller is to send a `Snapshot` of the state on its disk.
+        """The members to which the caller is to send a `Snapshot` of the state on its disk, and note it for `leading`.
 
         The state in memory may be ahead of the disk: what a sole voter has applied during a write is lost if the node
         ends before the write does.

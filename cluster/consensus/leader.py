@@ -118,10 +118,21 @@ class Leader:
             progress.accepted(answer.index)
             if progress.state is Sending.PROBING:
                 progress.replicate()
-            elif progress.state is Sending.SNAPSHOT and progress.match >= self._log.start.index:
+            elif progress.state is Sending.SNAPSHOT and progress.match >= self._snapshot_end(progress):
                 progress.probe()
         elif progress.is_rejection_of(answer.index):
             progress.probe(self._next_after(answer))
+
+    def _snapshot_end(self, progress: Progress) -> int:
+        """The entry up to which the member has the log when it has the state that it was sent, or needs none."""
+        start = self._log.start.index
+        return start if progress.snapshot is None else min(start, progress.snapshot)
+
+    def snapshot_sent(self, node: str, index: int) -> None:
+        """Note that the state as of this entry is being sent to the member."""
+        progress = self.progress.get(node)
+        if progress is not None and progress.state is Sending.SNAPSHOT:
+            progress.snapshot = index
 
     def _next_after(self, answer: AppendAnswer) -> int:
         """The entry with which the next append begins, after the member has rejected one. The terms in the answer show

@@ -5,7 +5,8 @@ probing       The leader does not know where the logs part. It sends one append,
 replicating   The logs agree. The leader sends one append after the other, up to `MOST_APPENDS` or `MOST_BYTES` that
               are unanswered. It probes when one was rejected, or when the connection broke.
 snapshot      The member needs entries that the log no longer has, and receives the state. The leader probes when
-              the member answers for entries behind which the log can go on, or when the connection broke.
+              the member answers for that state, or for entries behind which the log can go on, or when the
+              connection broke. If the log no longer has what follows the state, the member receives another one.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Progress:
         "level_rounds",
         "match",
         "next",
+        "snapshot",
         "state",
     )
 
@@ -54,6 +56,8 @@ class Progress:
         self.match = 0
         self.next = next_index
         self.state = Sending.PROBING
+        #: The last entry of the state that was sent to the member; None as long as none was.
+        self.snapshot: int | None = None
         #: Whether the leader waits for an answer before it probes again.
         self.is_waiting = False
         #: The tick of the latest append while probing.
@@ -127,6 +131,7 @@ class Progress:
 
     def _enter(self, state: Sending) -> None:
         self.state = state
+        self.snapshot = None
         self.is_waiting = False
         self._unanswered.clear()
         self._bytes = 0

@@ -463,7 +463,9 @@ class LogReplication:
         self._senders.pop(node, None)
         log.info("%s gets the cluster's metadata as of entry %d", node, mark.index)
         parts = await pack_snapshot(self._process, self._state.rows())
-        if self.leads:
+        leading = self.raft.leading
+        if leading is not None:
+            leading.snapshot_sent(node, mark.index)
             sender = self._senders[node] = SnapshotSender(self.raft.term, mark, parts)
             for part in sender.begin():
                 self._say(node, part)

@@ -281,6 +281,8 @@ class World:
         for to in raft.take_snapshots_due():
             # Send the state of the disk, because a sole voter may lose what it has applied while it is still being
             # written.
+            assert raft.leading is not None
+            raft.leading.snapshot_sent(to, self._mark(node).index)
             self._send(node, [Snapshot(to, node.name, raft.term, self._mark(node), node.disk.state)])
         for serial, index in raft.take_barriers():
             self._passed(node, serial, index)
