@@ -9,7 +9,8 @@ Nor does a member that is more than `LAG_TICKS` behind, such as one whose disk r
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...seams import seam
 
@@ -20,33 +21,55 @@ if TYPE_CHECKING:
     from ..consensus.leader import Leader
     from .log_members import LogMembers
 
-#: Ticks without an answer after which a member does not count for what is in force.
-SILENT_TICKS = 40
-#: A member that has not applied by now what was committed this many ticks ago does not count either (CL-32). Its lease
-#: has ended before, so it serves nobody.
-LAG_TICKS = 50
+#: Seconds of a tick.
+TICK = 0.05
+#: Seconds for which answers wait at least for a member that is silent, even if `net_ticktime` is shorter.
+LEAST_SECONDS = 2.0
+
+
+class Patience(NamedTuple):
+    """For how many ticks the answers to changes wait for a member.
+
+    silent  after the last heartbeat of the leader that it has answered
+    behind  after the commit of an entry that it has not applied
+    """
+
+    silent: int
+    behind: int
+
+    @classmethod
+    def of(cls, net_ticktime: float, apply_lag: float) -> Patience:
+        """From the settings, in seconds.
+
+        A lease ends after three quarters of `net_ticktime`, and the leader does not prolong that of a member that has
+        not applied what was committed `apply_lag` ago. The last quarter is for beats and ticks, which do not follow the
+        clock closely.
+        """
+        lasts = max(net_ticktime, LEAST_SECONDS)
+        return cls(ceil(lasts / TICK), ceil((apply_lag + lasts) / TICK))
 
 
 class InForce:
     """Keeps the index up to which this node takes the log to be in force, and calls `report` with it when it rises."""
 
-    def __init__(self, raft: Raft, members: LogMembers, report: Callable[[int], None]) -> None:
+    def __init__(self, raft: Raft, members: LogMembers, report: Callable[[int], None], patience: Patience) -> None:
         self.raft = raft
         self._members = members
         self._report = report
+        self._patience = patience
         #: The index up to which the log is in force.
         self.index = 0
         #: On the leader: up to where each member has applied the log, and the last index that it was sent as in force.
         self._applied_by: dict[str, int] = {}
         self._told: dict[str, int] = {}
-        #: On the leader: what was committed at each of the last `LAG_TICKS`, the oldest first.
-        self._committed_before = deque([0], LAG_TICKS)
+        #: On the leader: what was committed at each of the last `patience.behind` ticks, the oldest first.
+        self._committed_before = deque([0], patience.behind)
 
     def leader_changed(self) -> None:
         """Forget what the members have reported to an earlier leader."""
         self._applied_by.clear()
         self._told.clear()
-        self._committed_before = deque([0], LAG_TICKS)
+        self._committed_before = deque([0], self._patience.behind)
 
     def ticked(self, ticks: int) -> None:
         """Note that this many ticks have passed on the leader."""
@@ -94,7 +117,7 @@ class InForce:
         due = self._committed_before[0]
         for node in self._members.running():
             applied = self._applied_by.get(node, 0)
-            if applied >= due and (node == own or leading.is_heard(node, SILENT_TICKS)):
+            if applied >= due and (node == own or leading.is_heard(node, self._patience.silent)):
                 index = min(index, applied)
         return index
 

@@ -14,8 +14,8 @@ from warren.actors.metadata.state.commands import AddNode, ChangeNodes, EnableFe
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.cluster.consensus.leader import Leader
+from warren.cluster.metadata.in_force import TICK
 from warren.cluster.metadata.process import ClusterMetadata
-from warren.cluster.metadata.replication import TICK
 from warren.runtime.sim.choosing import SeedChooser
 from warren.runtime.sim.port import SimAnswer
 from warren.simulation.cluster.clients import ClusterClient
