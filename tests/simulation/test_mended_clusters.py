@@ -10,12 +10,13 @@ import pytest
 
 from warren.actors.contracts.membership import CountsAsDown
 from warren.actors.metadata.log.log import OutcomeUnknown
-from warren.actors.metadata.state.commands import AddNode, ChangeNodes, EnableFeatures, PutRecords
+from warren.actors.metadata.state.commands import AddNode, ChangeNodes, CreateVhost, EnableFeatures, PutRecords
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.cluster.consensus.leader import Leader
 from warren.cluster.metadata.in_force import TICK
 from warren.cluster.metadata.process import ClusterMetadata
+from warren.cluster.metadata.replication import LogReplication
 from warren.runtime.sim.choosing import SeedChooser
 from warren.runtime.sim.port import SimAnswer
 from warren.simulation.cluster.clients import ClusterClient
@@ -377,3 +378,32 @@ def test_a_node_that_is_declared_down_while_it_starts_is_started_again(cluster, 
     assert node.begins_anew and not node.is_up
     monkeypatch.setattr(node, "starting", answer)
     assert node.is_up and not node.begins_anew
+
+
+def test_a_leader_whose_disk_hangs_serves_nobody(cluster, monkeypatch):
+    """The others commit without the disk of a leader that hangs. The leader had its own lease prolonged all the same,
+    and served clients with a table in which the changes of the others were missing (CL-32).
+    """
+    hanging = leader(cluster)
+    other = next(node for node in cluster.nodes if node is not hanging)
+    replication, write = hanging.process(ClusterMetadata).agreed.replication, LogReplication._write_disk
+
+    async def hang(self, *what):
+        if self is replication:
+            await self._process.sleep(20.0)
+        await write(self, *what)
+
+    monkeypatch.setattr(LogReplication, "_write_disk", hang)
+    answers = []
+    metadata = other.process(ClusterMetadata)
+    for name in ("one", "two"):  # the leader writes the first one while the second one is committed
+        metadata.agreed.propose(CreateVhost(name), answers.append)
+        metadata.request_turn()
+        cluster.world.run(0.1)
+    assert cluster.world.run_until(lambda: len(answers) == 2, 10.0)
+    assert [answer.error for answer in answers] == [None, None]
+    assert other.routing is not None
+    assert replication.leads and not hanging.process(ClusterMetadata).state.vhosts.keys() >= {"one", "two"}
+    assert hanging.routing is None, "it holds a lease"
+    cluster.world.run(60.0)
+    assert hanging.routing is not None

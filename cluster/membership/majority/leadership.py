@@ -82,11 +82,11 @@ class Leadership:
     # -- while this node leads ---
 
     def prolong(self, status: ConsensusStatus, now: float) -> None:
-        """At a beat of the leader: prolong its own lease."""
+        """At a beat of the leader: prolong its own lease, unless it lags because its disk hangs."""
         if self._verdicts is not None:
             self._contact = now if status["voters"] == [self._own.name] else status["contact"]
             self._committed.append((now, status["committed"]))
-            if self._table.is_declared_up():
+            if self._table.is_declared_up() and status["applied"] >= self._due(now):
                 self._asker.granted(self._contact, self._verdicts.granter.seconds)
 
     def heartbeat(
