@@ -88,6 +88,8 @@ class Founding:
         self.node = node
         self.node_id = node_id
         self.promised = promised
+        #: What is known to be on the disk of `promised`.
+        self._stored = promised
         self._is_forced = is_forced
         self._reports: dict[str, Report] = {}
         self.nodes: tuple[str, ...] = ()
@@ -105,20 +107,24 @@ class Founding:
 
     def report(self) -> Report:
         """What this node answers to a question of another one."""
-        return Report(self.node, self.node_id, "", hash_of(self.nodes) if self.nodes else "", self.promised)
+        return Report(self.node, self.node_id, "", hash_of(self.nodes) if self.nodes else "", self._stored)
 
     # -- what others say ---
 
     def asked(self, report: Report) -> bool:
         """Note the report of another node without a cluster, which has asked for that of this node.
 
-        Returns whether this node promises to it now. The caller then writes `promised` to the disk before it answers.
+        Returns whether this node has promised something that is not known to be on its disk. The caller then writes
+        `promised` there, and calls `stored`, before it answers.
         """
         self.heard(report)
-        if not self._may_promise(report):
-            return False
-        self.promised = report.node_id
-        return True
+        if self._may_promise(report):
+            self.promised = report.node_id
+        return self.promised != self._stored
+
+    def stored(self) -> None:
+        """Note that the disk has `promised`. No report contains it before, because a crash could undo it."""
+        self._stored = self.promised
 
     @seam("founding: whom a node lets found a cluster")
     def _may_promise(self, report: Report) -> bool:

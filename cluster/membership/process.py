@@ -149,8 +149,10 @@ class Members(Process):
 
     async def on_question(self, sender: Sender, report: ReportFields) -> ReportFields:
         asked, peers, own = Report(*report), self.peers, self.own
-        if peers.founding is not None and peers.founding.asked(asked):
-            await own.write_identity(promised=peers.founding.promised)
+        founding = peers.founding
+        if founding is not None and founding.asked(asked):
+            await own.write_identity(promised=founding.promised)
+            founding.stored()
         if peers.founding is not None:
             if asked.cluster:
                 peers.met.wake_all()

@@ -88,6 +88,7 @@ class Seeking:
             decision = founding.decide()
             if founding.promised != promised:
                 await own.write_identity(promised=founding.promised)
+                founding.stored()
             match decision:
                 case Found():
                     await self._found(founding)

@@ -70,6 +70,7 @@ class World:
         if founding is not None:
             if founding.asked(report):
                 disk.promised = founding.promised
+                founding.stored()
             answer = founding.report()
         else:
             answer = Report(receiver, disk.node_id, disk.cluster, "", disk.promised)
@@ -82,6 +83,7 @@ class World:
         disk = self.disks[node]
         decision = founding.decide()
         disk.promised = founding.promised
+        founding.stored()
         match decision:
             case Found():
                 disk.cluster = f"cluster of {disk.node_id}"

@@ -75,12 +75,24 @@ def test_the_order_of_the_names_in_a_list_does_not_matter():
     assert hash_of(("b", "a")) == hash_of(("a", "b", "a"))
 
 
+def test_a_promise_is_reported_when_it_is_on_the_disk():
+    """The disk may be full. Then no report has the promise, and it is written at the next question."""
+    c = Founding("c", "c-id", LIST)
+    assert c.asked(fresh("a"))
+    assert c.report().promised == ""
+    assert c.asked(fresh("a")), "it is still to be written"
+    c.stored()
+    assert c.report().promised == "a-id"
+    assert not c.asked(fresh("a"))
+
+
 def test_only_the_lowest_name_is_promised_anything_and_once():
     c = Founding("c", "c-id", LIST)
     assert not c.asked(fresh("b"))
     assert not c.asked(Report("a", "a-id", "", hash_of(("a", "c")), ""))
     assert c.asked(fresh("a"))
     assert c.promised == "a-id"
+    c.stored()
     assert not c.asked(Report("a", "another", "", HASH, ""))
     assert c.promised == "a-id"
 
