@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.log_tables import LogFound, LoggedEntry, LogStart, LogWrite
-from ...store.data_dir.metadata_store import MetadataError, MetadataStore, Row
+from ...store.data_dir.metadata_store import MetadataError, MetadataStore, MetadataWriteError, Row
 from ...store.disk.real_disk import RealDisk
 from ..consensus.log import EMPTY, MEMBERS
 from ..consensus.membership import RaftMembers
@@ -60,13 +60,23 @@ def outlook(path: str) -> Outlook:
 
 
 def force_boot(path: str, node: str, cluster: str) -> None:
-    """Make `node` the only voter, of a cluster with the new id `cluster`. Raises ForceBootError."""
+    """Make `node` the only voter, of a cluster with the new id `cluster`. Raises ForceBootError.
+
+    The disk gets the new id first. A crash before it gets the log leaves a node that waits for a majority of a cluster
+    that it is no member of, until it is forced again. In the other order it would decide alone, and the others would
+    take it for a member of their cluster.
+    """
     store, found = _opened(path)
     try:
-        store.apply([], sole_voter(found, node))
         disk = RealDisk(path)
         identity = read_identity(disk, b"").changed(cluster=cluster, is_founder=True, is_forced=True)
         write_identity(disk, identity)
+        store.apply([], sole_voter(found, node))
+    except MetadataWriteError as error:
+        raise ForceBootError(
+            f"{node} has left its cluster, but its log could not be written: {error}. Free space on the disk of '{path}',"
+            " and repeat the command"
+        ) from None
     except (MetadataError, IdentityError, OSError) as error:
         raise ForceBootError(str(error)) from None
     finally:

@@ -6,11 +6,12 @@ from warren.cluster.consensus.core import Raft
 from warren.cluster.consensus.log import COMMAND, EMPTY, MEMBERS
 from warren.cluster.consensus.membership import RaftMembers
 from warren.cluster.consensus_store import found_on_disk
+from warren.cluster.membership import force_boot as module
 from warren.cluster.membership.force_boot import ForceBootError, force_boot, outlook, sole_voter
 from warren.cluster.membership.identity import Identity, read_identity, write_identity
 from warren.store.data_dir.data_dir import DataDir
 from warren.store.data_dir.log_tables import LogStart, LogWrite
-from warren.store.data_dir.metadata_store import Change, MetadataStore
+from warren.store.data_dir.metadata_store import Change, MetadataStore, MetadataWriteError
 from warren.store.disk.real_disk import RealDisk
 
 THREE = RaftMembers(("a", "b", "c"))
@@ -69,6 +70,42 @@ def test_forcing_twice_is_forcing_once(directory):
     found = store.load_log()
     store.close()
     assert sole_voter(found, "c").start == found.start
+
+
+def voters(directory):
+    store = MetadataStore(DataDir(directory).metadata)
+    _, log = found_on_disk(store.load_log())
+    store.close()
+    return log.members.voters
+
+
+def test_a_node_decides_alone_only_under_the_new_id(directory, monkeypatch):
+    """If the identity cannot be written, or the program is killed there, the log has all voters as before. A sole voter
+    with the old id of the cluster would be linked to the other members if they were not lost after all.
+    """
+
+    def refuse(disk, identity):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_identity", refuse)
+    with pytest.raises(ForceBootError, match="No space left"):
+        force_boot(directory, "c", "the new cluster")
+    assert voters(directory) == ("a", "b", "c")
+
+
+def test_a_node_whose_log_cannot_be_written_is_forced_by_the_next_attempt(directory, monkeypatch):
+    def refuse(self, *what):
+        raise MetadataWriteError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MetadataStore, "apply", refuse)
+        with pytest.raises(ForceBootError, match="the disk is full. Free space .* repeat the command"):
+            force_boot(directory, "c", "the new cluster")
+    assert voters(directory) == ("a", "b", "c")
+    assert outlook(directory).others == ["a", "b"]
+    force_boot(directory, "c", "another one")
+    assert voters(directory) == ("c",)
+    assert read_identity(RealDisk(directory), b"").cluster == "another one"
 
 
 def test_a_node_that_is_alone_is_not_forced(tmp_path):
