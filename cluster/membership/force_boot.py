@@ -74,8 +74,8 @@ def force_boot(path: str, node: str, cluster: str) -> None:
         store.apply([], sole_voter(found, node))
     except MetadataWriteError as error:
         raise ForceBootError(
-            f"{node} has left its cluster, but its log could not be written: {error}. Free space on the disk of '{path}',"
-            " and repeat the command"
+            f"{node} has left its cluster, but its log could not be written: {error}. Free space on the disk of"
+            f" '{path}', and repeat the command"
         ) from None
     except (MetadataError, IdentityError, OSError) as error:
         raise ForceBootError(str(error)) from None

@@ -106,9 +106,23 @@ class MemberTable:
             raise ProcessError(str(error)) from None
 
     async def remove_others(self) -> None:
-        """Remove all other members, because an operator has made this node the only voter (CL-48)."""
-        name = self._own.name
-        for node in self.others:
+        """Remove all other members, because an operator has made this node the only voter (CL-48).
+
+        The last node with queues cannot be removed. If this node is a witness, one of the lost members stays listed
+        until a new node has joined: without that, an operator would have no node that keeps the metadata.
+        """
+        name, own = self._own.name, self.own_row
+        nodes = sorted(self.others, key=lambda node: self.nodes[node].role == "data")
+        for node in nodes:
+            if node == nodes[-1] and own is not None and own.role == "witness":
+                log.warning(
+                    "%s stays a member of the cluster, because %s is a witness. Have a node with queues join the"
+                    " cluster, and then remove the lost one with `warren forget_cluster_node %s`",
+                    node,
+                    name,
+                    node,
+                )
+                return
             log.warning("%s is removed from the cluster, because %s was forced to boot without it", node, name)
             await self.propose(RemoveNode(node))
 

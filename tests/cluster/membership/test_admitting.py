@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+from warren.actors.metadata.state.nodes import remove_node
 from warren.cluster.membership import seeking
 from warren.cluster.membership.member_table import MemberTable
+from warren.definitions.definitions import Definitions
 from warren.definitions.records import Node
 
 
@@ -46,3 +48,36 @@ def test_a_slow_removal_of_a_vote_outlasts_the_question_of_the_new_node():
     process = SlowMetadata(seeking.ADMIT_SECONDS + 5.0)
     asyncio.run(table(process).admit(Node("warren@b", "id", "data", "127.0.0.1:1")))
     assert process.time > seeking.ADMIT_SECONDS and len(process.added) == 1
+
+
+class Listed:
+    """Stands for the process `Members`, and for the metadata with these members, of which the node a runs."""
+
+    def __init__(self, **roles: str) -> None:
+        self.definitions = Definitions()
+        for number, (name, role) in enumerate(roles.items(), 1):
+            self.definitions.put(Node(name, f"{name}-id", role, number=number))
+
+    async def ask(self, address: object, request: tuple[object, ...], seconds: float | None = None) -> object:
+        for _ in remove_node(self.definitions, (), request[1]):  # type: ignore[arg-type]
+            pass
+        return None
+
+    @property
+    def members(self) -> list[str]:
+        return [node.name for node in self.definitions.nodes.values()]
+
+
+def test_a_node_that_was_forced_to_boot_removes_the_others_as_far_as_it_may():
+    """A witness may be all that is left of a cluster. The last node with queues cannot be removed then, which ended
+    each start of the witness.
+    """
+    for roles, left in (
+        ({"a": "data", "b": "data", "c": "witness"}, ["a"]),
+        ({"a": "witness", "b": "data", "c": "witness", "d": "data"}, ["a", "d"]),
+    ):
+        process = Listed(**roles)
+        context = SimpleNamespace(definitions=process.definitions, metadata="metadata")
+        listed = MemberTable(process, context, SimpleNamespace(name="a"))  # type: ignore[arg-type]
+        asyncio.run(listed.remove_others())
+        assert process.members == left
