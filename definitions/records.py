@@ -165,7 +165,8 @@ class Node:
     #: The version of warren that it runs, and the features that this version has.
     build: str = ""
     features: tuple[str, ...] = ()
-    #: Unique among all nodes that the cluster has ever had: the command that adds a node counts them.
+    #: Higher than that of each member when the node became one, so the numbers order the members by their age. When the
+    #: youngest member is removed, the next one gets its number again.
     number: int = 0
     in_maintenance: bool = False
     #: Which run of the node is up, 64 random bits in hex digits; empty while the node is down.
