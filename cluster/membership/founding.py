@@ -18,6 +18,7 @@ The caller asks every other node of the list twice a second, gives `heard` what 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple
@@ -92,6 +93,8 @@ class Founding:
         self._stored = promised
         self._is_forced = is_forced
         self._reports: dict[str, Report] = {}
+        #: How often each member has not answered when this node asked to join.
+        self._silences: Counter[str] = Counter()
         self.nodes: tuple[str, ...] = ()
         self.listed(nodes)
 
@@ -145,6 +148,12 @@ class Founding:
         if report is not None and (report.cluster or not report.promised):
             del self._reports[node]
 
+    def not_admitted(self, through: str) -> None:
+        """Note that this member has not answered in time. Another one is asked next, because the app of this one may be
+        stopped, and then it cannot have the cluster replace a lost member.
+        """
+        self._silences[through] += 1
+
     # -- deciding ---
 
     def decide(self) -> Decision:
@@ -153,8 +162,8 @@ class Founding:
         if len(clusters) > 1:
             return Stop(self._two_clusters(clusters))
         if clusters:
-            through = min(name for name, report in self._reports.items() if report.cluster)
-            return Join(through, clusters[0])
+            members = [name for name, report in self._reports.items() if report.cluster]
+            return Join(min(members, key=lambda name: (self._silences[name], name)), clusters[0])
         if self._is_forced or self.nodes in ((), (self.node,)):
             return Found()
         differing = self._differing()

@@ -71,10 +71,12 @@ class MemberTable:
 
     async def admit(self, record: Node) -> None:
         """Have this node become a member, or change its role and address if it is one. Raises ProcessError."""
-        node = record.name
+        node, ends = record.name, self._process.now() + VOTE_SECONDS
         while self._own.replaces_lost and self._is_another(record) and not self.is_declared_up():
             # The log refuses to remove a member as long as this run counts as down. After a power cut of all nodes the
             # one with an empty disk asks while the others are still starting.
+            if self._process.now() > ends:
+                raise ProcessError(f"{self._own.name} does not run, so it cannot replace the lost {node}")
             await self._process.sleep(LOOK_SECONDS)
         known = self.nodes.get(node)
         try:

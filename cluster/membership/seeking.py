@@ -96,6 +96,7 @@ class Seeking:
                 case Join(through, cluster):
                     if await self._join(through, cluster):
                         return
+                    founding.not_admitted(through)
                 case Stop(text):
                     # One more round of questions reports to the others why this node stops.
                     await self._round(founding)

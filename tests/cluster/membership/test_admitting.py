@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from warren.actors.metadata.state.nodes import remove_node
 from warren.cluster.membership import seeking
 from warren.cluster.membership.member_table import MemberTable
 from warren.definitions.definitions import Definitions
 from warren.definitions.records import Node
+from warren.runtime.errors import ProcessError
 
 
 class SlowMetadata:
@@ -28,6 +31,7 @@ class SlowMetadata:
 
     async def sleep(self, seconds: float) -> None:
         self.time += seconds
+        assert self.time < 1_000.0, "it waits for ever"
 
     async def ask(self, address: object, request: tuple[object, ...], seconds: float | None = None) -> object:
         if request[0] == "consensus_status":
@@ -48,6 +52,17 @@ def test_a_slow_removal_of_a_vote_outlasts_the_question_of_the_new_node():
     process = SlowMetadata(seeking.ADMIT_SECONDS + 5.0)
     asyncio.run(table(process).admit(Node("warren@b", "id", "data", "127.0.0.1:1")))
     assert process.time > seeking.ADMIT_SECONDS and len(process.added) == 1
+
+
+def test_a_member_whose_app_is_stopped_does_not_wait_for_ever_to_replace_another_one():
+    process = SlowMetadata(0.0)
+    nodes = {("warren@b",): Node("warren@b", "lost", "data")}
+    context = SimpleNamespace(definitions=SimpleNamespace(nodes=nodes), metadata="metadata")
+    own = SimpleNamespace(name="warren@a", replaces_lost=True, incarnation="run")
+    listed = MemberTable(process, context, own)  # type: ignore[arg-type]
+    with pytest.raises(ProcessError, match="warren@a does not run"):
+        asyncio.run(asyncio.wait_for(listed.admit(Node("warren@b", "new", "data")), 20.0))
+    assert process.time > seeking.ADMIT_SECONDS, "a refusal before that would end the start of the node that asks"
 
 
 class Listed:

@@ -75,6 +75,18 @@ def test_the_order_of_the_names_in_a_list_does_not_matter():
     assert hash_of(("b", "a")) == hash_of(("a", "b", "a"))
 
 
+def test_another_member_is_asked_to_admit_if_one_does_not_answer():
+    """The app of a member may be stopped. A node that asked the same member again and again never joined."""
+    c = Founding("c", "c-id", LIST)
+    c.heard(member("a", "X"))
+    c.heard(member("b", "X"))
+    assert c.decide() == Join("a", "X")
+    c.not_admitted("a")
+    assert c.decide() == Join("b", "X")
+    c.not_admitted("b")
+    assert c.decide() == Join("a", "X")
+
+
 def test_a_promise_is_reported_when_it_is_on_the_disk():
     """The disk may be full. Then no report has the promise, and it is written at the next question."""
     c = Founding("c", "c-id", LIST)
