@@ -17,7 +17,7 @@ writes hands over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...actors.disk.disk_retry import DiskRetry
@@ -197,14 +197,14 @@ class LogReplication:
                     self._take_ticks_with_leader()
         self._process.request_turn()
 
-    def propose(self, batches: Iterable[bytes]) -> None:
+    def propose(self, batches: Sequence[bytes]) -> None:
         """Have these batches of commands appended to the log if this node leads, else sent to the leader.
 
         They may be lost on the way, so whoever proposes them does it again when nothing comes of them.
         """
         leader = self.raft.leader_name
         if self.raft.leading is None:
-            if leader is not None:
+            if leader is not None and batches:
                 self._say(leader, wire.Propose(tuple(batches)))
             return
         for batch in batches:
