@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -96,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # The micro-batch that ended at `start` is in the commit log. Acknowledge it here, because Spark calls
             # `commit` for a micro-batch only after the next one is in its log.
             self._acknowledge(start)
-        states = self._known(self._ask(start["queues"]))
+        states = self._known(self._ask(start["queues"]), start["queues"])
         begins = self._begins(start, states)
         bounded = not isinstance(limit, ReadAllAvailable)
         messages = min(limit.max_rows, UNLIMITED) if isinstance(limit, ReadMaxRows) else None
@@ -190,21 +191,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen = self._ask()
 
-    def _known(self, states: Mapping[str, QueueState]) -> dict[str, QueueState]:
-        """The queues as this run may see them: with AvailableNow without the messages that came after its beginning."""
+    def _known(
+        self, states: Mapping[str, QueueState], places: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, QueueState]:
+        """The queues as this run may see them: with AvailableNow without the messages that came after its beginning.
+
+        The query may begin behind where a queue ended then, because Spark asks for the first offset later. A queue that
+        the run did not find at its beginning ends at its place.
+        """
         if self._frozen is None:
             return dict(states)
         known = {}
-        for name, frozen in self._frozen.items():
-            now = states.get(name)
-            if now is None:
-                continue
+        for name, now in states.items():
+            place = places.get(name)
+            frozen = self._frozen.get(name)
+            if frozen is None:
+                if place is None:
+                    continue
+                frozen = QueueState(name, place["next"], place["next"], place["id"], place["life"])
             if now.id != frozen.id:
                 # The queue was declared again, so none of its messages belongs to this run. With the present state
                 # `_begins` raises the loss; the earlier state leaves the messages out.
                 known[name] = now if self._options.fail_on_data_loss else frozen
                 continue
-            known[name] = QueueState(**{**now.__dict__, "next": min(now.next, frozen.next)})
+            end = frozen.next if place is None or place["id"] != now.id else max(frozen.next, place["next"])
+            known[name] = replace(now, next=min(now.next, end))
         return known
 
     # -- partitions ---

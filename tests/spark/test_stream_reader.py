@@ -183,6 +183,28 @@ def test_available_now_has_nothing_of_after(broker, queue, reader):
 
 
 @needs_catalogue
+def test_available_now_may_begin_behind_the_end_that_it_has_found(broker, queue, reader):
+    """Spark asks for the first offset after it has prepared the run, so the query may begin behind the ends that the
+    run has found, or with a queue that it has not found. That is no loss.
+    """
+    broker.declare_queue(f"{queue}.a")
+    publish(broker, f"{queue}.a", 3)
+    latest = reader(f"{queue}.a", startingOffsets="latest")
+    every = reader(pattern=f"{queue}.*")
+    for stream in (latest, every):
+        stream.prepareForTriggerAvailableNow()
+    publish(broker, f"{queue}.a", 2)
+    broker.declare_queue(f"{queue}.b")
+    publish(broker, f"{queue}.b", 2)
+    start = latest.initialOffset()
+    assert latest.latestOffset(start, ReadAllAvailable()) == start
+    start = every.initialOffset()
+    end = every.latestOffset(start, ReadAllAvailable())
+    assert rows(every, start, end) == [(f"{queue}.a", number) for number in range(3)]
+    assert every.latestOffset(end, ReadAllAvailable()) == end
+
+
+@needs_catalogue
 def test_a_queue_that_a_pattern_finds_later_is_read_from_its_first_number(broker, queue, reader):
     broker.declare_queue(f"{queue}.a")
     stream = reader(pattern=f"{queue}.*")
