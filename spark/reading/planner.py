@@ -69,7 +69,8 @@ class Planner:
                 self._is_subscribed = True
             found = states(connection, options.given_names, options.pattern)
             require_running(connection, found, known)
-            return found
+            # The planner's own leases are queues that it may read, and a pattern may fit their names.
+            return {name: state for name, state in found.items() if not name.startswith(LEASE)}
 
         found = self._trying(ask)
         self._endpoints = tuple({each: None for state in found.values() for each in state.endpoints})

@@ -126,6 +126,18 @@ def test_acknowledgements(broker, queue, reader):
     assert broker.queue(queue).messages == 10
 
 
+@needs_catalogue
+def test_a_pattern_fits_no_lease(broker, queue, reader):
+    """A query that deletes declares an exclusive queue for each queue that it reads. It must not read these queues,
+    even if its pattern fits their names, because it would declare one for each of them as well, without end.
+    """
+    broker.declare_queue(queue)
+    stream = reader(pattern="*", deleteOnCommit="true")
+    for _ in range(2):
+        assert not [name for name in stream.initialOffset()["queues"] if name.startswith(planner.LEASE)]
+        stream._initial = None
+
+
 def test_strict_acknowledges_commits_alone(broker, queue, reader):
     broker.declare_queue(queue, durable=True)
     publish(broker, queue, 4)
