@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError
 from ...amqp.frames import content_properties, with_properties
-from ...amqp.properties import decode_properties, encode_properties
-from ..rows.messages import HEADER_OVERHEAD, Messages, RunDescription, from_contents
+from ...amqp.properties import decode_properties, encode_properties, headers_extent
+from ..rows.messages import BEFORE_PROPERTIES, HEADER_OVERHEAD, Messages, RunDescription, from_contents
 from ..wire import CHANNEL, BrokerConnection, PublishedAs
 from .catalogue import bounds_in
 from .similar_deliveries import SimilarDeliveries
@@ -17,12 +18,16 @@ from .similar_deliveries import SimilarDeliveries
 #: After this many messages or bytes a `Messages` is complete.
 GROUP_MESSAGES, GROUP_BYTES = 2048, 1 << 20
 
-#: The header as the broker adds it: name, type letter, and 8 bytes of number at the end of the table.
-_NUMBER = b"\x0cx-warren-seql"
+#: The broker adds the number as the last header, and it takes so many bytes.
+_NUMBER_BYTES = 8
 
 
-def read_plain(connection: BrokerConnection, queue: str, first: int, stop: int) -> Iterator[Messages]:
+def read_plain(
+    connection: BrokerConnection, queue: str, first: int, stop: int, arguments: Mapping[str, Any]
+) -> Iterator[Messages]:
     """The messages from `first` to before `stop` as they come, up to the last message that the queue has.
+
+    arguments    further arguments of the consumer
 
     Raises Away, Refused, and WentBack.
     """
@@ -33,7 +38,7 @@ def read_plain(connection: BrokerConnection, queue: str, first: int, stop: int) 
     size, at = 0, first
     like: SimilarDeliveries | None = None
     before: tuple[PublishedAs, bytes] | None = None
-    wanted = {"x-warren-read-from": first, "x-warren-read-to": stop - 1, "x-warren-bounds": True}
+    wanted = {"x-warren-read-from": first, "x-warren-read-to": stop - 1, "x-warren-bounds": True, **arguments}
     deliveries = connection.consume(queue, wanted)
     for delivery in itertools.islice(deliveries, 1):
         _, after = bounds_in(delivery.content)
@@ -68,7 +73,7 @@ def _similar(
     added the number.
     """
     header, stripped = (each[: HEADER_OVERHEAD + len(content_properties(each))] for each in (content, original))
-    number_at = header.rfind(_NUMBER) + len(_NUMBER)
+    number_at = BEFORE_PROPERTIES + number_place(content_properties(content))
     return SimilarDeliveries(published, connection.delivery, header, number_at, stripped, CHANNEL)
 
 
@@ -102,9 +107,9 @@ class NumberRemover:
     def __call__(self, content: bytes) -> tuple[int, bytes]:
         """The number, and the content without it."""
         props = content_properties(content)
-        at = props.rfind(_NUMBER) + len(_NUMBER)
-        number = int.from_bytes(props[at : at + 8], "big", signed=True)
-        key = props[:at] + props[at + 8 :]
+        at = number_place(props)
+        number = int.from_bytes(props[at : at + _NUMBER_BYTES], "big", signed=True)
+        key = props[:at] + props[at + _NUMBER_BYTES :]
         stripped = self._known.get(key)
         if stripped is None:
             if len(self._known) > 4096:
@@ -112,6 +117,15 @@ class NumberRemover:
             stripped = self._known[key] = without_number(props)
         self.properties = stripped
         return number, with_properties(content, stripped)
+
+
+def number_place(props: bytes) -> int:
+    """Where the number begins in properties to which the broker has added it.
+
+    The name of the header is not searched for, because a publisher may write it into any property.
+    """
+    _, end = headers_extent(props)
+    return end - _NUMBER_BYTES
 
 
 def without_number(props: bytes) -> bytes:

@@ -150,9 +150,10 @@ class RangeReading:
             yield from self._read_blocks(connection, at)
             return
         before = -1
+        arguments = self._with_id(connection)
         while at < self.piece.next:
             try:
-                for part in read_plain(connection, self.piece.queue, at, self.piece.next):
+                for part in read_plain(connection, self.piece.queue, at, self.piece.next, arguments):
                     at = part.next
                     yield part
             except WentBack as back:
@@ -178,11 +179,10 @@ class RangeReading:
             "x-warren-read-to": self.piece.next - 1,
             "x-warren-blocks": self.options.block_size,
             "x-warren-lenient": True,
+            **self._with_id(connection),
         }
         if headers_only:
             arguments["x-warren-headers-only"] = True
-        if self.piece.id and "queue-id" in connection.features:
-            arguments["x-warren-queue-id"] = self.piece.id
         try:
             for delivery in connection.consume(self.piece.queue, arguments, wants_bodies=True):
                 try:
@@ -191,6 +191,12 @@ class RangeReading:
                     raise self._bad(str(bad)) from None
         except Refused as refusal:
             yield from self._after_refusal(connection, refusal, at)
+
+    def _with_id(self, connection: BrokerConnection) -> dict[str, Any]:
+        """The argument with which the broker refuses the reader of a queue that was declared again, if it has that."""
+        if not self.piece.id or "queue-id" not in connection.features:
+            return {}
+        return {"x-warren-queue-id": self.piece.id}
 
     def _after_refusal(self, connection: BrokerConnection, refusal: Refused, at: int) -> Generator[Messages, None, int]:
         """Handle an error with which the broker closed the channel: raise, or yield a part without messages for the

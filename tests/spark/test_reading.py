@@ -161,6 +161,38 @@ def test_strict_reading_names_what_is_gone(broker, queue, row_plan, mode):
 
 
 @BOTH
+def test_a_queue_that_was_declared_again_has_no_rows_of_the_range(broker, queue, row_plan, mode):
+    """If a queue is declared again between planning and reading, the reader gets none of the new queue's messages."""
+    broker.declare_queue(queue)
+    broker.publish("old", queue)
+    strict, lenient = (
+        options(broker, queue, readMode=mode, columns="body", failOnDataLoss=flag) for flag in ("true", "false")
+    )
+    readers = [BatchReader(found, row_plan(found)) for found in (strict, lenient)]
+    partitions = [reader.partitions() for reader in readers]
+    broker.delete_queue(queue)
+    broker.declare_queue(queue)
+    for _ in range(3):
+        broker.publish("new", queue)
+    with pytest.raises(SparkSourceError, match="it was deleted and declared again"):
+        list(readers[0].read(*partitions[0]))
+    assert list(readers[1].read(*partitions[1])) == []
+
+
+@BOTH
+def test_a_publisher_cannot_choose_the_number_of_its_message(broker, queue, row_plan, mode):
+    """Properties that look like the header with which the broker numbers messages do not change the numbers."""
+    broker.declare_queue(queue)
+    number = "\x0cx-warren-seqlAAAAAAAA"
+    for properties in ({}, {"message_id": number}, {"headers": {"x-warren-seq": 7, "a": number}}, {"app_id": number}):
+        for _ in range(3):
+            broker.publish("x", queue, **properties)
+    found = rows(row_plan, options(broker, queue, readMode=mode, columns="seq,message_id", minPartitions="1"))
+    assert [row["seq"] for row in found] == list(range(12))
+    assert [row["message_id"] for row in found] == [*[None] * 3, *[number] * 3, *[None] * 6]
+
+
+@BOTH
 def test_ranges_and_columns_without_bodies(broker, queue, row_plan, mode):
     broker.declare_queue(queue)
     for number in range(100):
