@@ -21,7 +21,7 @@ from . import properties
 from .bodies import body_column, sizes_column
 from .messages import Messages, joined_messages, taken
 from .own_properties import OwnProperties
-from .properties import Decoded, decoded
+from .properties import Decoded, as_utf8, decoded
 
 #: A record batch has at most this many rows, and ends when its contents have this many bytes.
 BATCH_ROWS = 8192
@@ -291,9 +291,10 @@ class _Builder:
     def _routing_keys(self, type: Any) -> Any:
         """The keys of a run, and those that the messages themselves name in CC, which a delivery shows nowhere else."""
         if all(len(run.routing_keys) != 1 for run in self._messages.runs) or not self._name_keys():
-            return self._messages.of_runs([list(run.routing_keys) for run in self._messages.runs], type)
+            return self._messages.of_runs([list(map(as_utf8, run.routing_keys)) for run in self._messages.runs], type)
         distinct, indices = self._decoded()
-        keys = [run.routing_keys for run in self._messages.runs for _ in range(run.size)]
+        texts = [tuple(map(as_utf8, run.routing_keys)) for run in self._messages.runs]
+        keys = [each for run, each in zip(self._messages.runs, texts) for _ in range(run.size)]
         return pa.array(
             [
                 list(each) if len(each) > 1 else properties.routing_keys(each[0], distinct[index].table)
@@ -316,7 +317,7 @@ def _time(value: int) -> int | None:
 #: The columns that all messages of a run share, and how each is made of the run.
 _OF_RUN: dict[str, Callable[[Any], Any]] = {
     "exchange": lambda run: run.exchange,
-    "routing_key": lambda run: run.routing_keys[0] if run.routing_keys else None,
+    "routing_key": lambda run: as_utf8(run.routing_keys[0]) if run.routing_keys else None,
     "redelivered": lambda run: run.redelivered,
     "arrived": lambda run: _time(run.arrived),
     "expires": lambda run: _time(run.expires),

@@ -28,7 +28,7 @@ class Decoded(NamedTuple):
     def text(self, name: str) -> str | None:
         """A property that is a short string."""
         value = getattr(self.properties, name, None)
-        return None if value is None else _utf8(value)
+        return None if value is None else as_utf8(value)
 
     def number(self, name: str) -> int | None:
         """A property that is a number."""
@@ -68,7 +68,7 @@ def headers_as_map(table: Table | None) -> list[tuple[str, str | None]] | None:
     """
     if table is None:
         return None
-    return list({_utf8(name): header_text(letter, value) for name, letter, value in reversed(table)}.items())[::-1]
+    return list({as_utf8(name): header_text(letter, value) for name, letter, value in reversed(table)}.items())[::-1]
 
 
 def header_text(letter: str, value: Any) -> str | None:
@@ -77,12 +77,12 @@ def header_text(letter: str, value: Any) -> str | None:
         return _bytes_text(value)
     if letter == "V":
         return None
-    return json.dumps(_plain(letter, value), ensure_ascii=False, separators=(",", ":"))
+    return _as_json(letter, value)
 
 
 def headers_as_json(table: Table | None) -> str | None:
     """The headers as one string of JSON, with their types as far as JSON has them."""
-    return None if table is None else json.dumps(_plain("F", table), ensure_ascii=False, separators=(",", ":"))
+    return None if table is None else _as_json("F", table)
 
 
 def x_death(table: Table | None) -> list[dict[str, Any]] | None:
@@ -106,13 +106,39 @@ def routing_keys(key: str, table: Table | None) -> list[str]:
     return [key, *(_bytes_text(value) for letter, value in more if letter == "S")]
 
 
+def _as_json(letter: str, value: Any) -> str:
+    """A value of a header as JSON. Tables and arrays may be nested so deep that recursion would exhaust the stack."""
+    found: list[str] = []
+    #: What comes next, the last item first: text of JSON, or a value with its letter.
+    waiting: list[str | tuple[str, Any]] = [(letter, value)]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            found.append(item)
+            continue
+        letter, value = item
+        if letter == "F":
+            entries = {as_utf8(name): (kind, each) for name, kind, each in reversed(value)}
+            parts: list[str | tuple[str, Any]] = [
+                part for name, entry in entries.items() for part in (",", f"{_dumps(name)}:", entry)
+            ]
+        elif letter == "A":
+            parts = [part for entry in value for part in (",", entry)]
+        else:
+            found.append(_dumps(_plain(letter, value)))
+            continue
+        begin, end = "{}" if letter == "F" else "[]"
+        waiting += [end, *reversed(parts[1:]), begin]
+    return "".join(found)
+
+
+_dumps = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def _plain(letter: str, value: Any) -> Any:
+    """A value that is neither a table nor an array, as a value that JSON has."""
     if letter in "Sx":
         return _bytes_text(value)
-    if letter == "F":
-        return {_utf8(name): _plain(kind, each) for name, kind, each in reversed(value)}
-    if letter == "A":
-        return [_plain(kind, each) for kind, each in value]
     if letter == "D":
         return value[1] / 10 ** value[0]
     return value
@@ -125,8 +151,8 @@ def _bytes_text(value: bytes) -> str:
         return f"base64:{base64.b64encode(value).decode()}"
 
 
-def _utf8(text: str) -> str:
-    """A name, which Arrow can only keep as UTF-8; other bytes become the replacement character."""
+def as_utf8(text: str) -> str:
+    """A name as Arrow can hold it: bytes that are not UTF-8 become the replacement character."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -140,8 +166,12 @@ def _strings(entry: tuple[str, Any] | None) -> list[str] | None:
     return [_bytes_text(value) for letter, value in entry[1] if letter in "Sx"]
 
 
+#: The letters of integers that a column of 64 bits holds.
+_INTEGERS = "bBsuIil"
+
+
 def _integer(entry: tuple[str, Any] | None) -> int | None:
-    return entry[1] if entry is not None and isinstance(entry[1], int) else None
+    return entry[1] if entry is not None and entry[0] in _INTEGERS else None
 
 
 def _time(entry: tuple[str, Any] | None) -> int | None:
