@@ -61,6 +61,19 @@ class Refused(Exception):
         self.code = code
         self.text = text
 
+    @property
+    def has_no_queue(self) -> bool:
+        """Whether there is no such queue."""
+        return self.code == 404 and self.text.startswith("NOT_FOUND - no queue")
+
+    @property
+    def has_idle_queue(self) -> bool:
+        """Whether the queue exists, with its messages, but does not run: its node is down, or its process has crashed.
+
+        As in RabbitMQ, only the text tells this from a queue that is missing.
+        """
+        return self.code == 404 and not self.has_no_queue
+
 
 class PublishedAs(NamedTuple):
     """Where a message that the broker sends was published, and whether it may have been delivered before."""
@@ -200,13 +213,15 @@ class BrokerConnection:
                 return found
 
     def declare_passively(self, queue: str) -> bool:
-        """Whether a queue exists that this user may read."""
+        """Whether a queue exists that this user may read. Raises Away if it exists and does not run."""
         try:
             self.call(methods.QueueDeclare(queue=queue, passive=True), methods.QueueDeclareOk)
         except Refused as refused:
             if refused.code != 404:
                 raise
             self.open_channel()
+            if refused.has_idle_queue:
+                raise Away(f"{self.where} answers: {refused.text}") from refused
             return False
         return True
 

@@ -82,10 +82,15 @@ def subscribe(connection: BrokerConnection, options: QueueOptions) -> None:
 
 
 def require_running(connection: BrokerConnection, found: Mapping[str, QueueState], names: Iterable[str]) -> None:
-    """Raise Away if a queue exists that was not found: the catalogue leaves out queues that do not run."""
+    """Raise Away if a queue, or a shard of it, exists and was not found: the catalogue leaves out queues that do not
+    run.
+    """
+    sharded = {state.shard_of for state in found.values()}
     for name in names:
         if not covers(found, name) and connection.declare_passively(name):
             raise Away(f"{connection.where} is starting queue '{name}'")
+        if name in sharded:
+            connection.declare_passively(name)  # raises Away if one of its shards does not run
 
 
 def covers(found: Mapping[str, QueueState], name: str) -> bool:
@@ -128,8 +133,10 @@ def _one(connection: BrokerConnection, name: str) -> QueueState | None:
         first, after = bounds(connection, name)
     except Refused as refusal:
         connection.open_channel()
-        if refusal.code == 404:
+        if refusal.has_no_queue:
             return None
+        if refusal.has_idle_queue:
+            raise Away(f"{connection.where} answers: {refusal.text}") from refusal
         raise refused(name, str(refusal)) from refusal
     return QueueState(name, first, after, messages=declared.message_count, consumers=declared.consumer_count)
 

@@ -84,25 +84,27 @@ class Planner:
             lambda connection: {name: number_at(connection, state, moment) for name, state in found.items()}
         )
 
-    def acknowledge(self, places: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Acknowledge each queue to before the place's number. False if the broker does not answer: it is done later.
+    def acknowledge(self, places: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Acknowledge each queue to before the place's number. Returns the queues for which that is done.
 
-        Queues that were deleted, or declared again, are passed over.
+        It is to be done later for the others, because the broker does not answer, or the queue does not run. Queues
+        that were deleted, or declared again, are passed over, which is done.
         """
+        done = []
         with self._lock:
             try:
                 connection = self._connected()
                 for name, place in places.items():
-                    self._acknowledge(connection, name, place)
-                return True
+                    if self._acknowledge(connection, name, place):
+                        done.append(name)
             except (Away, Refused) as error:
                 log.warning("queue '%s': not acknowledged yet: %s", self._shown, error)
                 self._drop()
-                return False
+        return done
 
-    def _acknowledge(self, connection: BrokerConnection, name: str, place: Mapping[str, Any]) -> None:
+    def _acknowledge(self, connection: BrokerConnection, name: str, place: Mapping[str, Any]) -> bool:
         if place["next"] < 1:
-            return
+            return True
         arguments: dict[str, Any] = {"x-warren-ack-to": place["next"] - 1}
         if place["id"] and "queue-id" in connection.features:
             arguments["x-warren-queue-id"] = place["id"]
@@ -111,8 +113,11 @@ class Planner:
                 pass
         except Refused as refusal:
             connection.open_channel()
-            if refusal.code != 404 and "has id" not in refusal.text:
+            if refusal.has_idle_queue:
+                return False
+            if not refusal.has_no_queue and "has id" not in refusal.text:
                 log.warning("queue '%s': not acknowledged to %d: %s", name, place["next"] - 1, refusal)
+        return True
 
     def _hold(self, connection: BrokerConnection, found: Iterable[QueueState]) -> None:
         """Declare the exclusive queue of each queue that is not held yet. Raises SparkSourceError E7."""

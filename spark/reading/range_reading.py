@@ -31,7 +31,7 @@ log = logging.getLogger("warren.spark")
 #: Seconds between two attempts to connect: the first, and the longest.
 PAUSES = 0.1, 5.0
 #: A part of the text with which the broker refuses a range whose first numbers are gone.
-_CANNOT_READ = "cannot be read: the queue holds only numbers"
+_CANNOT_READ = "cannot be read: the queue "
 
 
 @dataclass
@@ -151,6 +151,9 @@ class RangeReading:
             return
         before = -1
         arguments = self._with_id(connection)
+        if "read-blocks" in connection.features:
+            # Such a broker also passes over numbers that are gone. An earlier one refuses the range.
+            arguments["x-warren-lenient"] = True
         while at < self.piece.next:
             try:
                 for part in read_plain(connection, self.piece.queue, at, self.piece.next, arguments):
@@ -203,14 +206,17 @@ class RangeReading:
         numbers that are gone, and return the number at which reading continues.
         """
         queue, stop = self.piece.queue, self.piece.next
-        if refusal.code == 404 or refusal.code == 406 and "has id" in refusal.text:
+        if refusal.has_idle_queue:
+            raise Away(f"{connection.where} answers: {refusal.text}") from refusal
+        if refusal.code == 406:
+            connection.open_channel()
+        if refusal.has_no_queue or refusal.code == 406 and self._is_other_queue(connection):
             if self.is_strict:
-                what = "it was deleted" if refusal.code == 404 else "it was deleted and declared again"
+                what = "it was deleted" if refusal.has_no_queue else "it was deleted and declared again"
                 raise queue_gone(queue, f"{what} before numbers {at:,} to {stop - 1:,} were read") from refusal
             yield self._nothing(at, stop)
             return stop
         if refusal.code == 406 and _CANNOT_READ in refusal.text:
-            connection.open_channel()
             first, after = bounds(connection, queue)
             first = min(max(first, at + 1), stop)
             if self.is_strict:
@@ -218,6 +224,13 @@ class RangeReading:
             yield self._nothing(at, first)
             return first
         raise refused(queue, str(refusal)) from refusal
+
+    def _is_other_queue(self, connection: BrokerConnection) -> bool:
+        """Whether the queue was declared again. A refusal says so, but the broker cuts its text behind a long name."""
+        if not self._with_id(connection):
+            return False
+        now = states(connection, [self.piece.queue], None).get(self.piece.queue)
+        return now is not None and now.id != self.piece.id
 
     def _nothing(self, first: int, stop: int) -> Messages:
         empty = np.zeros(0, np.int64)

@@ -248,8 +248,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, place in offset["queues"].items()
             if self._acknowledged.get(name) != (place["id"], place["next"])
         }
-        if places and self._broker().acknowledge(places):
-            self._acknowledged.update({name: (place["id"], place["next"]) for name, place in places.items()})
+        if places:
+            done = self._broker().acknowledge(places)
+            self._acknowledged.update({name: (places[name]["id"], places[name]["next"]) for name in done})
 
     def stop(self) -> None:
         if self._planner is not None:

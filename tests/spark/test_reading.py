@@ -6,12 +6,15 @@ import threading
 import pytest
 
 from warren import Broker
+from warren.actors.channel.consuming.catalogue import Catalogue
+from warren.actors.channel.queue_links import QueueLinks
 from warren.amqp.fields import table_from
 from warren.amqp.properties import Properties, encode_properties
+from warren.routing.phrases import queue_unavailable
 from warren.spark.errors import SparkSourceError
 from warren.spark.options import BatchOptions
 from warren.spark.reading import range_reading as reading
-from warren.spark.reading.batch_reader import BatchReader, FilteringBatchReader
+from warren.spark.reading.batch_reader import BatchReader, FilteringBatchReader, ask_states
 from warren.spark.reading.offsets import QueueRange
 from warren.spark.reading.plain_reading import NumberRemover
 from warren.spark.reading.range_reading import RangeReading
@@ -177,6 +180,74 @@ def test_a_queue_that_was_declared_again_has_no_rows_of_the_range(broker, queue,
     with pytest.raises(SparkSourceError, match="it was deleted and declared again"):
         list(readers[0].read(*partitions[0]))
     assert list(readers[1].read(*partitions[1])) == []
+
+
+@BOTH
+@pytest.mark.parametrize("flag", ["true", "false"])
+def test_a_queue_that_does_not_run_is_waited_for(broker, queue, row_plan, monkeypatch, mode, flag):
+    """A queue whose node is down still has its messages. So a task tries again until it runs, and neither reports a
+    loss nor passes the messages over.
+    """
+    monkeypatch.setattr(reading, "PAUSES", (0.01, 0.01))
+    broker.declare_queue(queue)
+    broker.publish("x", queue)
+    found = options(broker, queue, readMode=mode, columns="seq", failOnDataLoss=flag)
+    reader = BatchReader(found, row_plan(found))
+    (partition,) = reader.partitions()
+    refusals, row = [queue_unavailable("/", queue, "down", "a")] * 2, QueueLinks.row
+
+    def unavailable(self, name):
+        if name == queue and refusals:
+            raise refusals.pop()
+        return row(self, name)
+
+    monkeypatch.setattr(QueueLinks, "row", unavailable)
+    assert [row["seq"] for batch in reader.read(partition) for row in batch.to_pylist()] == [0]
+    refusals += [queue_unavailable("/", queue, "crashed", "a")] * 1000
+    hasty = options(broker, queue, readMode=mode, columns="seq", failOnDataLoss=flag, reconnectTimeout="20ms")
+    with pytest.raises(SparkSourceError, match="has crashed and failed to restart for 0.02 s") as caught:
+        list(BatchReader(hasty, row_plan(hasty)).read(partition))
+    assert caught.value.code == "E5"
+
+
+def test_a_sharded_queue_is_not_read_without_one_of_its_shards(broker, queue, row_plan, monkeypatch):
+    """The catalogue leaves out a shard whose node is down. The query must not read the other shards alone."""
+    broker.declare_queue(queue, durable=True, arguments={"x-warren-shards": 2})
+    found = options(broker, queue, columns="seq")
+    assert len({row.shard_of for row in ask_states(found).values()}) == 1
+
+    def without_one(self, row):
+        raise queue_unavailable("/", f"{row.name} shard", "down", "a")
+
+    async def wanted(self, request, wanted=Catalogue._wanted):
+        return (await wanted(self, request))[1:]
+
+    monkeypatch.setattr(Catalogue, "_wanted", wanted)
+    monkeypatch.setattr(QueueLinks, "shards", without_one)
+    with pytest.raises(SparkSourceError, match="is down or inaccessible") as caught:
+        ask_states(found)
+    assert caught.value.code == "E5"
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["purged", "deleted", "declared again"])
+def test_a_queue_with_a_long_name_that_lost_its_messages(broker, queue, row_plan, mode, how):
+    """The broker cuts the text of a refusal behind a long name. A reader without `failOnDataLoss` still finds out that
+    it must pass over the messages.
+    """
+    name = queue.ljust(240, "n")
+    broker.declare_queue(name)
+    broker.publish("x", name)
+    found = options(broker, name, readMode=mode, columns="seq")
+    reader = BatchReader(found, row_plan(found))
+    (partition,) = reader.partitions()
+    if how == "purged":
+        broker.purge(name)
+    else:
+        broker.delete_queue(name)
+    if how == "declared again":
+        broker.declare_queue(name)
+    assert list(reader.read(partition)) == []
 
 
 @BOTH

@@ -8,7 +8,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from warren import Broker
+from warren.actors.channel.queue_links import QueueLinks
 from warren.actors.connection.handshake import WARREN_FEATURES
+from warren.routing.phrases import queue_unavailable
 from warren.spark.errors import SparkSourceError
 from warren.spark.options import StreamOptions
 from warren.spark.reading import planner, stream_reader
@@ -124,6 +126,31 @@ def test_acknowledgements(broker, queue, reader):
     keeping = reader(queue)
     keeping.commit(keeping.latestOffset(keeping.initialOffset(), ReadAllAvailable()))
     assert broker.queue(queue).messages == 10
+
+
+@needs_catalogue
+def test_a_queue_that_does_not_run_is_acknowledged_later(broker, queue, reader, monkeypatch):
+    """An acknowledgement that a queue cannot take while its node is down is made up for, although the query has read
+    nothing more, and other queues get theirs meanwhile.
+    """
+    for name in ("a", "b"):
+        broker.declare_queue(f"{queue}.{name}")
+        publish(broker, f"{queue}.{name}", 3)
+    stream = reader(pattern=f"{queue}.*", deleteOnCommit="true")
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    row = QueueLinks.row
+
+    def unavailable(self, name):
+        if name == f"{queue}.a":
+            raise queue_unavailable("/", name, "down", "a")
+        return row(self, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(QueueLinks, "row", unavailable)
+        stream.commit(end)
+    assert [broker.queue(f"{queue}.{name}").messages for name in ("a", "b")] == [3, 0]
+    stream.latestOffset(end, ReadAllAvailable())
+    assert broker.queue(f"{queue}.a").messages == 0
 
 
 @needs_catalogue
