@@ -107,7 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             messages if bounded and messages != UNLIMITED else None,
             self._options.max_bytes_per_trigger if bounded else None,
         )
-        if not self._is_enough(sum(ends[name] - begins[name] for name in ends)):
+        if not self._is_enough(sum(max(states[name].next - begin, 0) for name, begin in begins.items())):
             if self._frozen is None:
                 time.sleep(IDLE_PAUSE)
             return start

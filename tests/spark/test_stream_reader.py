@@ -386,6 +386,18 @@ def test_few_messages_wait_for_more(broker, queue, reader):
     assert numbers(impatient, start, impatient.latestOffset(start, ReadMaxRows(100))) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("limit", [{"maxMessagesPerTrigger": "4"}, {"maxBytesPerTrigger": "4"}])
+def test_many_messages_do_not_wait_for_more_than_a_micro_batch_may_have(broker, queue, reader, limit):
+    """What counts for `minMessagesPerTrigger` is how many messages wait, and not how many the micro-batch may have."""
+    broker.declare_queue(queue)
+    publish(broker, queue, 10)
+    stream = reader(queue, minMessagesPerTrigger="8", **limit)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert numbers(stream, start, end) == [0, 1, 2, 3]
+    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+
+
 def test_an_offset_of_another_version_is_refused(broker, queue, reader):
     broker.declare_queue(queue)
     stream = reader(queue)
