@@ -21,7 +21,7 @@ from ..amqp.fields import FieldError, table_from, table_to_dict
 from ..amqp.frames import heartbeat, method_frame
 from ..amqp.method import Method
 from .endpoints import Endpoint
-from .errors import not_warren
+from .errors import not_warren, wrong_option
 from .frame_input import FrameInput
 from .options import ConnectionOptions
 
@@ -127,11 +127,12 @@ class BrokerConnection:
         #: Whether the consumer takes the bodies of its deliveries alone, without their headers.
         self._wants_bodies = False
         self._heartbeat = heartbeat_seconds
+        tls = _tls(options) if place.is_tls else None
         failed: dict[str, list[str]] = {}
         for endpoint in dict.fromkeys((*first, *place.endpoints, *others)):
             host, port = endpoint
             try:
-                self._connect(host, port, options, place.is_tls)
+                self._connect(host, port, options, tls)
                 self.where = f"{host}:{port}"
                 self._log_in(place.user, place.password, place.vhost, name)
                 self.endpoint = endpoint
@@ -148,7 +149,7 @@ class BrokerConnection:
                 self._drop()
         raise Away(", ".join(f"{' and '.join(places)} {reason}" for reason, places in failed.items()))
 
-    def _connect(self, host: str, port: int, options: ConnectionOptions, is_tls: bool) -> None:
+    def _connect(self, host: str, port: int, options: ConnectionOptions, tls: ssl.SSLContext | None) -> None:
         self.socket: socket.socket = socket.create_connection((host, port), options.connect_timeout)
         self.socket.settimeout(max(options.connect_timeout, ANSWER_SECONDS))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -156,8 +157,8 @@ class BrokerConnection:
         for setting in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
             if hasattr(socket, setting):
                 self.socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, setting), KEEP_ALIVE)
-        if is_tls:
-            self.socket = _tls(options).wrap_socket(self.socket, server_hostname=options.tls_server_name or host)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=options.tls_server_name or host)
 
     def _drop(self) -> None:
         if hasattr(self, "socket"):
@@ -360,12 +361,20 @@ class BrokerConnection:
 
 
 def _tls(options: ConnectionOptions) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=_file(options.tls_ca_file))
+    """Raises SparkSourceError E4 for a file that cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=_file(options.tls_ca_file))
+    except OSError as error:
+        raise wrong_option("tlsCaFile", str(options.tls_ca_file), f"a file of certificates in PEM ({error})") from None
     if options.tls_verify == "none":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if options.tls_cert_file is not None:
-        context.load_cert_chain(str(_file(options.tls_cert_file)), _file(options.tls_key_file))
+        try:
+            context.load_cert_chain(str(_file(options.tls_cert_file)), _file(options.tls_key_file))
+        except OSError as error:
+            wanted = f"a certificate in PEM whose key is in the same file or in tlsKeyFile ({error})"
+            raise wrong_option("tlsCertFile", options.tls_cert_file, wanted) from None
     return context
 
 

@@ -202,7 +202,7 @@ def duration(example: str) -> Callable[..., float | None]:
     """A callback of click for a time such as 12h; gives seconds, and None for an option that is not given."""
 
     def parsed(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-        from ...spark.options import Wrong, parse_seconds
+        from ...spark.option_values import Wrong, parse_seconds
 
         try:
             return None if text is None else parse_seconds(text)
@@ -233,7 +233,7 @@ def size(example: str) -> Callable[..., int | None]:
     """A callback of click for a size such as 256m; gives bytes."""
 
     def parsed(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-        from ...spark.options import Wrong, parse_bytes
+        from ...spark.option_values import Wrong, parse_bytes
 
         try:
             found = None if text is None else parse_bytes(text)

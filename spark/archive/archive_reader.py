@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..endpoints import Endpoint
+from ..option_values import parse_text
 from ..options import StreamOptions, option
 from ..reading.batch_reader import RangePartition
 from ..reading.offsets import QueueRange, QueueState, plan, ranges
@@ -55,16 +56,12 @@ MADE_SCHEMA = pa.schema(
 )
 
 
-def _text(text: str) -> str:
-    return text
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArchiveOptions(StreamOptions):
     """The options of a stream, and where its files go."""
 
-    target: str = option(_text, "", "the folder of the archive")
-    compress: str = option(_text, "zstd", "how the files are compressed")
+    target: str = option(parse_text, "", "the folder of the archive")
+    compress: str = option(parse_text, "zstd", "how the files are compressed")
 
 
 class ArchivePartition(RangePartition):

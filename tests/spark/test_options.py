@@ -6,6 +6,7 @@ import pytest
 
 from warren.spark.errors import SparkSourceError
 from warren.spark.options import BatchOptions, DirectoryOptions, Secret, StreamOptions, parse_read
+from warren.spark.wire import BrokerConnection
 
 
 def batch(**given):
@@ -42,12 +43,19 @@ def test_an_unknown_name_names_the_nearest():
     ("name", "value"),
     [
         ("maxMessagesPerPartition", "0"),
+        ("maxMessagesPerPartition", "²"),
+        ("maxMessagesPerPartition", "9" * 5000),
         ("blockSize", "1k"),
+        ("blockSize", "none"),
         ("startingOffsets", "yesterday"),
         ("startingOffsets", '{"orders": "soon"}'),
         ("failOnDataLoss", "maybe"),
         ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "²"),
+        ("startingTimestamp", "9" * 5000),
         ("connectTimeout", "soon"),
+        ("connectTimeout", "0"),
+        ("connectTimeout", "99999999d"),
         ("readMode", "fast"),
         ("bodyFormat", "xml"),
         ("endpointMap", "here"),
@@ -86,7 +94,7 @@ def test_the_url(monkeypatch):
     assert place == ((("a", 1), ("b", 5671)), True, "shop", "me", "p@ss")
     assert batch(url="amqp://h").place().vhost == "/"
     assert batch(url="amqp://h/%2F", endpointMap="h:5672=10.0.0.1:99").place().endpoints == (("10.0.0.1", 99),)
-    for wrong in ("http://h", "amqp://h:x/", "amqp://a/v,amqp://b/w"):
+    for wrong in ("http://h", "amqp://h:x/", "amqp://[::1/", "amqp://a/v,amqp://b/w"):
         refusal(batch, url=wrong)
 
 
@@ -99,6 +107,26 @@ def test_where_the_password_comes_from(monkeypatch, tmp_path):
     (tmp_path / "p").write_text("infile\n")
     assert batch(url=url, passwordFile=str(tmp_path / "p")).place().password == "infile"
     assert batch(url=url, passwordFile=str(tmp_path / "p"), password="own").place().password == "own"
+    (tmp_path / "p").write_bytes(b"\xff")
+    assert "passwordFile" in refusal(batch, passwordFile=str(tmp_path / "p"))
+
+
+def test_options_of_tls_are_for_amqps():
+    """An option of TLS beside amqp:// is refused, because its user believes that the connection is encrypted."""
+    for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile", "tlsServerName"):
+        assert f"'{name}'" in refusal(batch, **{name: "x"})
+        assert batch(url="amqps://h/", **{name: "x"}).place().is_tls
+
+
+@pytest.mark.parametrize("name", ["tlsCaFile", "tlsCertFile"])
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_file_of_tls_that_cannot_be_used_is_named(tmp_path, name, content):
+    """Such a file is a mistake in the options, and not a broker that is away."""
+    path = tmp_path / "file.pem"
+    if content is not None:
+        path.write_text(content)
+    given = batch(url="amqps://127.0.0.1:1/", **{name: str(path)})
+    assert f"option '{name}'" in refusal(lambda: BrokerConnection(given, "test"))
 
 
 def test_no_representation_shows_a_password():
