@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from ..endpoints import Endpoint
-from ..errors import broker_away, no_such_queue, refused
+from ..errors import broker_away, no_such_queue, refused, wrong_options
 from ..options import BatchOptions, StreamOptions
 from ..rows.columns import RowPlan
 from ..wire import Away, BrokerConnection, Refused
@@ -68,6 +68,8 @@ class BatchReader(DataSourceReader):
         found = ask_states(options, left_out)
         for name, reason in (left_out or {}).items():
             log.warning("queue '%s' is left out, because it cannot be read by number: %s", name, reason)
+        check_offsets("startingOffsets", options.starting_offsets, found)
+        check_offsets("endingOffsets", options.ending_offsets, found)
         begins = self._begins(found)
         pieces = []
         for state in found.values():
@@ -142,6 +144,18 @@ def ask_states(options: Any, unreadable: dict[str, str] | None = None) -> dict[s
         if not covers(found, name):
             raise no_such_queue(name)
     return found
+
+
+def check_offsets(option: str, wanted: Any, found: Mapping[str, QueueState]) -> None:
+    """Raise SparkSourceError E4 if an option gives the number of a queue that is not read."""
+    unknown = sorted(wanted.keys() - found.keys()) if isinstance(wanted, dict) else []
+    if unknown:
+        names = sorted(found)
+        read = ", ".join(names[:10]) + (" and others" if len(names) > 10 else "")
+        raise wrong_options(
+            f"option '{option}' of format 'warren' names the queue '{unknown[0]}', which this query does not read. It "
+            f"reads {read or 'no queue'}"
+        )
 
 
 @contextmanager

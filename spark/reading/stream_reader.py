@@ -26,7 +26,7 @@ from ...version import __version__
 from ..errors import data_loss, no_such_queue, other_offset_version, queue_gone
 from ..options import StreamOptions
 from ..rows.columns import RowPlan
-from .batch_reader import RangePartition
+from .batch_reader import RangePartition, check_offsets
 from .catalogue import covers
 from .offsets import (
     OF_MICRO_BATCH,
@@ -81,6 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             missing = [name for name in self._options.given_names if not covers(states, name)]
             if missing:
                 raise no_such_queue(missing[0])
+            check_offsets("startingOffsets", self._options.starting_offsets, states)
             moment = self._options.starting_timestamp
             begins = {} if moment is None else self._broker().numbers_at(states, moment)
             places = {}

@@ -275,6 +275,15 @@ def test_ranges_and_columns_without_bodies(broker, queue, row_plan, mode):
     assert [row["seq"] for row in found] == [0, 1, 2, 3, 4]
 
 
+def test_offsets_of_a_queue_that_is_not_read_are_refused(broker, queue, row_plan):
+    """A wrong name in an offset would have the query read the queue that was meant from another number."""
+    broker.declare_queue(queue)
+    for name in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(SparkSourceError, match=f"'{name}'.*names the queue 'ordres'.*It reads ") as caught:
+            rows(row_plan, options(broker, queue, **{name: f'{{"ordres": 5, "{queue}": 0}}'}))
+        assert caught.value.code == "E4"
+
+
 @BOTH
 def test_many_partitions_have_every_message_once(broker, queue, row_plan, mode):
     broker.declare_queue(queue)

@@ -106,6 +106,12 @@ def test_starting_at_the_end(broker, queue, reader):
     assert numbers(stream, start, stream.latestOffset(start, ReadAllAvailable())) == [5, 6]
 
 
+def test_an_offset_of_a_queue_that_is_not_read_is_refused(broker, queue, reader):
+    broker.declare_queue(queue)
+    stream = reader(queue, startingOffsets='{"ordres": 120}')
+    assert "names the queue 'ordres', which this query does not read" in refusal("E4", stream.initialOffset)
+
+
 def test_acknowledgements(broker, queue, reader):
     """A commit acknowledges. So does a request for the next micro-batch, because Spark never commits the last one of a
     run.
