@@ -84,8 +84,12 @@ class WarrenDataSource(DataSource):
     def _rows(self, schema: Any, options: RowOptions) -> Any:
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from .rows.bodies import check_body_type
         from .rows.columns import RowPlan, check_schema, names_of
 
         if not (isinstance(options, DirectoryOptions) and options.view not in ("messages", "history")):
             check_schema(names_of(schema), options, isinstance(options, DirectoryOptions))
-        return RowPlan(to_arrow_schema(schema, timezone="UTC"), options)
+        found = to_arrow_schema(schema, timezone="UTC")
+        if options.body_format == "json" and "body" in found.names:
+            check_body_type(found.field("body").type)
+        return RowPlan(found, options)

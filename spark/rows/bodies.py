@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.json
 
-from ..errors import bad_body
+from ..errors import bad_body, wrong_options
 from ..options import RowOptions
 
 
@@ -52,7 +52,8 @@ def _structs(queue: str, numbers: Any, bodies: Any, type: Any, options: RowOptio
     one object.
     """
     are_braced = pa.compute.and_(pa.compute.starts_with(bodies, b"{"), pa.compute.ends_with(bodies, b"}"))
-    if pa.compute.all(are_braced).as_py():
+    # Arrow's parser takes any bytes within a string, and gives Spark strings that are not UTF-8.
+    if pa.compute.all(are_braced).as_py() and _are_utf_8(bodies):
         try:
             found = _parsed(b"\n".join(bodies.to_pylist()), type)
         except pa.ArrowInvalid:
@@ -71,16 +72,51 @@ def _structs(queue: str, numbers: Any, bodies: Any, type: Any, options: RowOptio
     return pa.concat_arrays(values), pa.array(errors, pa.string())
 
 
+def _are_utf_8(bodies: Any) -> bool:
+    try:
+        bodies.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def check_body_type(type: Any) -> None:
+    """Raise SparkSourceError E4 if the struct that JSON is to become has a field of a type that no JSON becomes."""
+    for field in type:
+        if not _is_readable(field.type):
+            raise wrong_options(
+                f"option 'bodySchema' of format 'warren': field '{field.name}' has the type {field.type}, which is not "
+                "made from JSON. Declare it as string, and convert it in the query"
+            )
+
+
+def _is_readable(type: Any) -> bool:
+    if pa.types.is_struct(type):
+        return all(_is_readable(field.type) for field in type)
+    if pa.types.is_list(type):
+        return _is_readable(type.value_type)
+    if pa.types.is_date(type):
+        return False  # Arrow takes a number of days, which nobody writes into JSON, and no text.
+    try:
+        _parsed(b"{}", pa.struct([("a", type)]))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
 def _one(body: bytes, type: Any) -> tuple[Any, str | None]:
     """An array of one struct and None, or an array of one null and the reason."""
     if not body.removeprefix(BOM_UTF8).lstrip(b" \t\r\n").startswith(b"{"):
         # The parser must not get such a body: one that begins with `null` crashes the process.
         return pa.nulls(1, type), "no JSON object"
     try:
+        body.decode()
         found = _parsed(body, type)
         if len(found) == 1:
             return found, None
         error = f"{len(found)} values"
+    except UnicodeDecodeError as invalid:
+        error = f"not UTF-8: {invalid.reason} at byte {invalid.start}"
     except pa.ArrowInvalid as invalid:
         error = str(invalid).removeprefix("JSON parse error: ").split(" in row")[0]
     return pa.nulls(1, type), error
