@@ -6,6 +6,7 @@ the last line of Spark's own exception, so its text must be understandable witho
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -227,6 +228,20 @@ def no_space_to_merge(place: str, size: int) -> SparkSourceError:
         f"{place}: no space left to merge {size:,} bytes of files; the files are as they were. Free space and run the "
         "job again",
     )
+
+
+def no_space_for_notes(target: str) -> SparkSourceError:
+    """The disk of the archive has no room for its checkpoint or for its notes about files."""
+    return SparkSourceError(
+        "E14",
+        f"the archive '{target}': no space left. What is noted in it is safe; nothing else was acknowledged. Free "
+        "space and run the query again",
+    )
+
+
+def is_full(error: OSError) -> bool:
+    """Whether there was no space left on a disk, or in the user's part of it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def archive_full(place: str, safe: int) -> SparkSourceError:

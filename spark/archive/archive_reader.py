@@ -112,8 +112,8 @@ class ArchiveReader(StreamReader):
         """Write the files of a partition; the broker lists the task's connection under this name."""
         piece = partition.piece
         batches = partition.reading(self._options, self._rows, name).batches()
-        gaps = len(partition.covers) - (piece.next - piece.first)
-        writer = FileWriter(self._target, piece.queue, piece.id, partition.covers, gaps, partition.at, self._compress)
+        given = range(piece.first, piece.next)
+        writer = FileWriter(self._target, piece.queue, piece.id, partition.covers, given, partition.at, self._compress)
         return list(writer.write(_dated(batches, partition.at)))
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import functions
 
-from ..errors import lost_checkpoint, wrong_notes
+from ..errors import is_full, lost_checkpoint, no_space_for_notes, wrong_notes
 from .archive_reader import ArchiveOptions, ArchivePartition, ArchiveReader
 from .checkpoint import ArchiveCheckpoint
 from .notes import ArchivedFile, alone, commit_files, file_from_json, file_to_json, last_committed, place_of
@@ -92,6 +92,8 @@ class ArchiveRun:
         try:
             with alone(self._target, "archive"):
                 self._archive()
+        except OSError as error:
+            self._error = no_space_for_notes(self._target) if is_full(error) else error
         except BaseException as error:
             self._error = error
         finally:

@@ -9,7 +9,6 @@ files count.
 
 from __future__ import annotations
 
-import errno
 import itertools
 import uuid
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import numpy
 import pyarrow as pa
 import pyarrow.compute
 
-from ..errors import archive_full
+from ..errors import archive_full, is_full
 from .hidden_file import HiddenFile
 from .notes import ArchivedFile
 
@@ -42,15 +41,16 @@ def date_of(path: str) -> str:
 class FileWriter:
     """Writes the messages of one range, in a file for each date of arrival. Raises SparkSourceError E14.
 
-    covers    the numbers of the range, with the gaps before its first message
+    covers    the numbers of the range, with the gaps before and behind it
+    given     the numbers of the range that are in no gap
     """
 
     def __init__(
-        self, target: str, queue: str, queue_id: str, covers: range, gaps: int, at: int, compression: str
+        self, target: str, queue: str, queue_id: str, covers: range, given: range, at: int, compression: str
     ) -> None:
         self._target = target
         self._queue, self._queue_id = queue, queue_id
-        self._covers, self._gaps, self._at = covers, gaps, at
+        self._covers, self._given, self._at = covers, given, at
         self._compression = compression
         self._first = covers.start
         self._date = ""
@@ -70,7 +70,7 @@ class FileWriter:
                     self._add(part)
             yield self._finish(self._covers.stop)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_full(error):
                 raise archive_full(f"{self._target}/queue={quote(self._queue, safe='')}", self._covers.start) from error
             raise
         finally:
@@ -93,7 +93,7 @@ class FileWriter:
         if self._file is not None:
             path = file_path(self._queue, self._queue_id, self._date, self._first, stop)
             size = self._file.publish(f"{self._target}/{path}")
-        gaps, self._gaps = self._gaps, 0
+        gaps = stop - self._first - max(0, min(stop, self._given.stop) - max(self._first, self._given.start))
         found = ArchivedFile(
             *(path, self._queue, self._queue_id, self._first, stop),
             *(self._rows, stop - self._first - self._rows - gaps, gaps, size),

@@ -14,7 +14,6 @@ only files of days that are over are merged.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +38,7 @@ from ..archive.notes import (
     write_compacted,
 )
 from ..archive.parquet_files import date_of, file_path
-from ..errors import no_space_to_merge, wrong_options
+from ..errors import is_full, no_space_to_merge, wrong_options
 
 #: The most bytes of the parts that become one file.
 TARGET_SIZE = 256 << 20
@@ -171,23 +170,24 @@ def _merge(target: str, group: Sequence[ArchivedFile]) -> int:
     path = file_path(first.queue, first.queue_id, date_of(first.path), first.first, last.next)
     hidden = f"{os.path.dirname(path)}/.{first.first:020}-{last.next:020}.making"
     plan = {"path": path, "hidden": hidden, "parts": [file.path for file in parts]}
-    replace_text(_plan_path(target), json.dumps(plan))
     try:
+        replace_text(_plan_path(target), json.dumps(plan))
         size = _write(target, parts, f"{target}/{hidden}", f"{target}/{path}", range(first.first, last.next))
+        merged = ArchivedFile(
+            *(path, first.queue, first.queue_id, first.first, last.next),
+            *(sum(file.rows for file in group), sum(file.gone for file in group), sum(file.gaps for file in group)),
+            size,
+            min((file.arrived_least for file in parts if file.arrived_least is not None), default=None),
+            max((file.arrived_most for file in parts if file.arrived_most is not None), default=None),
+            last.at,
+        )
+        replaced = {file.path for file in parts}
+        write_compacted(target, [*(file for file in compacted_files(target) if file.path not in replaced), merged])
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
         _end_interrupted(target)
         raise no_space_to_merge(f"{target}/{os.path.dirname(path)}", sum(file.bytes for file in parts)) from error
-    merged = ArchivedFile(
-        *(path, first.queue, first.queue_id, first.first, last.next),
-        *(sum(file.rows for file in group), sum(file.gone for file in group), sum(file.gaps for file in group), size),
-        min((file.arrived_least for file in parts if file.arrived_least is not None), default=None),
-        max((file.arrived_most for file in parts if file.arrived_most is not None), default=None),
-        last.at,
-    )
-    replaced = {file.path for file in parts}
-    write_compacted(target, [*(file for file in compacted_files(target) if file.path not in replaced), merged])
     _end_interrupted(target)
     return size
 

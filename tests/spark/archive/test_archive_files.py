@@ -24,8 +24,9 @@ def batch(numbers, arrived):
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def write(target, covers, gaps, batches, queue="a/b"):
-    writer = FileWriter(str(target), queue, "9f" * 16, covers, gaps, AT, "zstd")
+def write(target, covers, gaps, batches, queue="a/b", gaps_behind=0):
+    given = range(covers.start + gaps, covers.stop - gaps_behind)
+    writer = FileWriter(str(target), queue, "9f" * 16, covers, given, AT, "zstd")
     return list(writer.write(iter(batches)))
 
 
@@ -46,6 +47,12 @@ def test_a_file_ends_with_its_day_and_all_numbers_are_accounted_for(tmp_path):
     assert [f.path.split("/")[1] for f in found] == ["date=2026-11-22", "date=2026-11-23"]
     assert pyarrow.parquet.read_metadata(tmp_path / found[1].path).num_rows == 7
     assert (found[0].arrived_least, found[1].arrived_most) == (DAYS[0], DAYS[1])
+
+
+def test_a_gap_behind_the_last_day_belongs_to_that_day(tmp_path):
+    """A file counts the gaps within its own numbers, or the first one would have less than no message that is gone."""
+    found = write(tmp_path, range(5, 60), 5, [batch(range(10, 28), lambda n: DAYS[n >= 15])], gaps_behind=30)
+    assert [(f.first, f.next, f.rows, f.gone, f.gaps) for f in found] == [(5, 15, 5, 0, 5), (15, 60, 13, 2, 30)]
 
 
 @given(

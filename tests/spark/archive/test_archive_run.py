@@ -2,6 +2,7 @@
 each message is archived once and acknowledged. The tasks run here, without Spark.
 """
 
+import errno
 import json
 from pathlib import Path
 
@@ -129,6 +130,23 @@ def test_a_run_goes_on_behind_any_step(broker, tmp_path, step, at, is_before):
     assert broker.queue("orders").messages == 0
     again = run(broker, tmp_path)
     assert (again.files, again.messages) == (0, 0)
+
+
+@pytest.mark.parametrize("step", [STEPS[0], STEPS[2]], ids=lambda step: step[1])
+def test_a_disk_without_room_for_a_note_is_named(broker, tmp_path, step):
+    """A disk may be full when the checkpoint or the notes are written, too. Nothing is acknowledged then."""
+    publish(broker, 10)
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(*step, full)
+        with pytest.raises(SparkSourceError, match="no space left.*Free space") as caught:
+            run(broker, tmp_path)
+    assert caught.value.code == "E14" and broker.queue("orders").messages == 10
+    run(broker, tmp_path)
+    assert archived(tmp_path) == list(range(10)) and broker.queue("orders").messages == 0
 
 
 def test_a_lost_checkpoint_is_noticed(broker, tmp_path):

@@ -19,6 +19,7 @@ from warren.spark import verify_archive
 from warren.spark.archive.notes import ArchivedFile, noted_files
 from warren.spark.archive.parquet_files import FileWriter
 from warren.spark.errors import SparkSourceError
+from warren.spark.jobs import compact as compaction
 from warren.spark.jobs.compact import compact
 from warren.spark.jobs.replay import replay
 
@@ -52,7 +53,7 @@ class Archive:
             for n in numbers
         ]
         batches = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA)] if rows else []
-        writer = FileWriter(self.folder, queue, IDS[queue], covers, gaps, AT, "zstd")
+        writer = FileWriter(self.folder, queue, IDS[queue], covers, range(covers.start + gaps, covers.stop), AT, "zstd")
         entries = [entry._asdict() for entry in writer.write(iter(batches))]
         notes = Path(self.folder, "_warren", "files")
         log = notes / "_spark_metadata"
@@ -195,14 +196,16 @@ def test_a_full_disk_changes_nothing(archive, monkeypatch):
     archive.write(range(10, 20), day(21))
     before = files(archive.folder)
 
-    def full(self, *arguments, **options):
+    def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(pa.parquet.ParquetWriter, "write_table", full)
-        with pytest.raises(SparkSourceError, match="no space left to merge .* as they were") as caught:
-            compact(archive.folder, now=NOW)
-    assert caught.value.code == "E14" and files(archive.folder) == before
+    places = [(pa.parquet.ParquetWriter, "write_table"), (compaction, "replace_text"), (compaction, "write_compacted")]
+    for place in places:
+        with monkeypatch.context() as patched:
+            patched.setattr(*place, full)
+            with pytest.raises(SparkSourceError, match="no space left to merge .* as they were") as caught:
+                compact(archive.folder, now=NOW)
+        assert caught.value.code == "E14" and files(archive.folder) == before
     assert compact(archive.folder, now=NOW).files == 2
 
 

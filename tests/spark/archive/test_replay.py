@@ -40,7 +40,7 @@ def write(folder, queues):
     """Write an archive with these messages for each queue."""
     entries = []
     for queue, seconds in queues.items():
-        writer = FileWriter(str(folder), queue, f"{queue:0<32}", range(len(seconds)), 0, 0, "zstd")
+        writer = FileWriter(str(folder), queue, f"{queue:0<32}", range(len(seconds)), range(len(seconds)), 0, "zstd")
         entries += [entry._asdict() for entry in writer.write(iter([batch(seconds)]))]
     log = Path(folder, "_warren", "files", "_spark_metadata")
     log.mkdir(parents=True)
