@@ -396,7 +396,9 @@ class SinkOptions(ConnectionOptions):
         "a column whose value names a row for ever, for brokers that drop what is published twice; `source`: the"
         " columns `queue_id` and `seq` of rows that were read from warren",
     )
-    job: str | None = option(parse_text, None, "with `messageId` in a batch: the name under which its rows are known")
+    job: str | None = option(
+        parse_text, None, "needed with `messageId` in a batch: the name under which its rows are known"
+    )
     mandatory: bool = option(parse_flag, "true", "a row that reaches no queue is an error; `false` drops it")
     ignore_columns: bool = option(parse_flag, "false", "leave out columns that the sink does not know")
     confirm_window: int = option(parse_count, "10000", "messages that may be unconfirmed, 8 MiB at most")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..amqp.constants import CLASS_BASIC, FRAME_BODY, FRAME_HEADER, FRAME_OVERHEAD
+from ..amqp.errors import AmqpError
 from ..amqp.fields import FieldError, Table, table_from
 from ..amqp.frames import CONTENT_HEAD, END, HEAD, method_frame
 from ..amqp.methods import BasicPublish
@@ -190,7 +191,10 @@ class RowEncoder:
             yield str(values[at])
 
     def _method_frame(self, exchange: str, key: str) -> bytes:
-        return method_frame(CHANNEL, BasicPublish(exchange=exchange, routing_key=key, mandatory=self._is_mandatory))
+        try:
+            return method_frame(CHANNEL, BasicPublish(exchange=exchange, routing_key=key, mandatory=self._is_mandatory))
+        except FieldError as error:
+            raise wrong_options(f"a row cannot be a message: {error}") from None
 
     def _content(self, props: bytes, body: bytes) -> bytes:
         size = len(body)
@@ -233,7 +237,12 @@ def _table(headers: Any) -> Table:
 @lru_cache(maxsize=4096)
 def _split(props: bytes) -> tuple[bytes, bytes, bool]:
     """Properties cut at the place of the message id, with its flag set, and whether there was one."""
-    found = decode_properties(props)
+    try:
+        found = decode_properties(props)
+    except AmqpError:
+        raise wrong_options(
+            "a row cannot be a message with an id of its own: the octets in its column 'properties' are no properties"
+        ) from None
     had_one = found.message_id is not None
     before, after = Properties(), Properties()
     is_behind = False

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
 
 from ..amqp import methods
 from ..amqp.frames import content_body
-from .errors import not_deduplicated, not_routed, sink_away, sink_refused
+from .errors import not_deduplicated, not_routed, sink_away, sink_refused, wrong_options
 from .guard import Guard
 from .options import SinkOptions
 from .outgoing import OutgoingPart, RowEncoder
@@ -189,8 +189,14 @@ class _Sink:
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         # A task cannot find out how many tasks of its stage run at the same time, so the option names the most.
         tasks = self._options.parallel_tasks
-        scope = query or self._options.job or "batch"
-        return RowPublisher(self._options, partition, tasks, scope).publish(iterator)
+        scope = query or self._options.job
+        if scope is None and self._options.id_columns:
+            raise wrong_options(
+                "option 'messageId' of format 'warren' needs 'job' in a batch: ids consist of the job's name and the "
+                "value of the column, so a queue would drop the rows of a batch that has the values of another one. "
+                "Give each batch a name, and the same name only to repeat one"
+            )
+        return RowPublisher(self._options, partition, tasks, scope or "").publish(iterator)
 
     def _committed(self, messages: Sequence[Any]) -> None:
         done = [message for message in messages if message is not None]

@@ -19,7 +19,7 @@ from warren.spark.errors import SparkSourceError
 from warren.spark.options import SinkOptions
 from warren.spark.outgoing import RowEncoder, check_columns, with_id
 from warren.spark.unconfirmed import UnconfirmedRows
-from warren.spark.writer import RowPublisher
+from warren.spark.writer import BatchWriter, RowPublisher
 
 TYPES = {
     "body": pa.binary(),
@@ -260,6 +260,28 @@ def test_rows_that_were_read_from_warren_name_themselves(broker, queue):
     assert found[7].properties["message_id"] == "job/9f/7" and broker.queue(queue).messages == 0
     with pytest.raises(SparkSourceError, match="column 'seq', which 'messageId' stands for, is null in a row"):
         publish(broker, [{"body": b"x", "queue_id": "9f", "seq": None}], **given)
+
+
+def test_a_batch_with_ids_needs_a_name():
+    """Without a name the ids of two batches would be the same, and a queue would drop the rows of the second one."""
+    writer = BatchWriter(SinkOptions.parse({"messageId": "id", "routingKey": "q"}))
+    with pytest.raises(
+        SparkSourceError, match="option 'messageId' of format 'warren' needs 'job' in a batch"
+    ) as caught:
+        writer.write(iter(()))
+    assert caught.value.code == "E4"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"routing_key": "k" * 256}, {"exchange": "x" * 256}, {"properties": b"\xff\xff\xff"}]
+)
+def test_a_row_that_cannot_be_a_message_is_explained(wrong):
+    encoder = RowEncoder("", "q", True, 4096, ("body",), "job")
+    rows = [{"body": b"1"} | wrong, {"body": b"2"} | dict.fromkeys(wrong)]
+    for make in (encoder.parts, encoder.messages):
+        with pytest.raises(SparkSourceError, match="a row cannot be a message") as caught:
+            list(make(batch_of(rows)))
+        assert caught.value.code == "E4"
 
 
 def publish(broker, rows, **given):
