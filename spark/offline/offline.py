@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import lmdb
 import numpy as np
@@ -35,6 +35,10 @@ from .offline_plan import JournalPart, Level, SegmentPart, locked, replay, segme
 
 log = logging.getLogger("warren.spark")
 
+AnyPart = TypeVar("AnyPart", SegmentPart, JournalPart, SegmentPart | JournalPart)
+
+#: How many files of a message store a task keeps open: a store may have more files than a process may have open.
+OPEN_FILES = 64
 #: After this many messages a `Messages` is complete.
 GROUP = 4096
 
@@ -44,16 +48,26 @@ def message_batches(
 ) -> Iterator[Any]:
     """The record batches of one task of the view `messages`."""
     with locked(options.path):
-        for part in parts:
-            bodies = OfflineBodies(part.directory)
-            try:
-                if isinstance(part, JournalPart):
-                    yield from _of_journal(options, rows, part, bodies)
-                else:
-                    kept = OfflineSegment(part.level, part.segment, part.acked).kept()
-                    yield from _batches(options, rows, part.level, kept, bodies)
-            finally:
-                bodies.close()
+        for part, bodies in with_bodies(parts):
+            if isinstance(part, JournalPart):
+                yield from _of_journal(options, rows, part, bodies)
+            else:
+                kept = OfflineSegment(part.level, part.segment, part.acked).kept()
+                yield from _batches(options, rows, part.level, kept, bodies)
+
+
+def with_bodies(parts: Iterable[AnyPart]) -> Iterator[tuple[AnyPart, OfflineBodies]]:
+    """Each part with the message store of its virtual host.
+
+    A store is opened once for all parts that follow each other, because opening may mean reading all of its files.
+    """
+    for directory, some in itertools.groupby(parts, key=lambda part: part.directory):
+        bodies = OfflineBodies(directory)
+        try:
+            for part in some:
+                yield part, bodies
+        finally:
+            bodies.close()
 
 
 def _of_journal(options: DirectoryOptions, rows: RowPlan, part: JournalPart, bodies: OfflineBodies) -> Iterator[Any]:
@@ -283,9 +297,13 @@ class OfflineBodies:
         return None if entry is None else (entry.file, entry.offset, entry.total_size)
 
     def _file(self, number: int) -> File:
-        file = self._files.get(number)
+        file = self._files.pop(number, None)
         if file is None:
-            file = self._files[number] = self._disk.open(f"{PERSISTENT}/{file_name(number)}")
+            file = self._disk.open(f"{PERSISTENT}/{file_name(number)}")
+            if len(self._files) >= OPEN_FILES:
+                self._files.pop(next(iter(self._files))).close()
+        # The file that was used last is the last one.
+        self._files[number] = file
         return file
 
     def close(self) -> None:

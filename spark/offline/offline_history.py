@@ -27,7 +27,7 @@ from ...store.messages.records import Type, decode_runs, records, stub_id
 from ...store.messages.run import Run
 from ..options import DirectoryOptions
 from ..rows.columns import RowPlan
-from .offline import Kept, OfflineBodies, OfflineSegment, bodiless, messages_of
+from .offline import Kept, OfflineBodies, OfflineSegment, bodiless, messages_of, with_bodies
 from .offline_plan import JournalPart, Level, SegmentPart, locked, replay, segments_of
 
 READY, ACKED, TRANSIENT, NO_BODY, DAMAGED = "ready", "acked", "transient", "no_body", "damaged_body"
@@ -41,14 +41,10 @@ def history_batches(
 ) -> Iterator[Any]:
     """The record batches of one task."""
     with locked(options.path) as path:
-        for part in parts:
-            bodies = OfflineBodies(part.directory)
-            try:
-                for level, name, found in journal_states(part) if isinstance(part, JournalPart) else _of_segment(part):
-                    place = os.path.relpath(f"{part.directory}/{name}", path)
-                    yield from _batches(options, rows, level, place, found, bodies)
-            finally:
-                bodies.close()
+        for part, bodies in with_bodies(parts):
+            for level, name, found in journal_states(part) if isinstance(part, JournalPart) else _of_segment(part):
+                place = os.path.relpath(f"{part.directory}/{name}", path)
+                yield from _batches(options, rows, level, place, found, bodies)
 
 
 def _of_segment(part: SegmentPart) -> Iterator[tuple[Level, str, ByState]]:

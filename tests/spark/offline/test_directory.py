@@ -7,9 +7,13 @@ import pytest
 
 from warren import Broker
 from warren.spark.errors import SparkSourceError
+from warren.spark.offline import offline
 from warren.spark.offline.directory_reader import DirectoryReader
+from warren.spark.offline.offline_plan import DirectoryPartition, JournalPart
 from warren.spark.options import BatchOptions, DirectoryOptions
 from warren.spark.reading.batch_reader import BatchReader
+from warren.store.bodies.rdq_file import file_name, record
+from warren.store.data_dir.vhost_dir import PERSISTENT
 from warren.store.verify.verify import opened, verify
 
 SMALL, LARGE = 50, 9000  # sizes of a body in the index, and of one in the message store
@@ -81,6 +85,35 @@ def test_it_is_what_a_broker_delivers_and_nothing_is_touched(directories, state,
     assert all(row["arrived"] is not None for row in in_order)
     assert in_order == expected
     assert sum(row["queue"] == "urgent" for row in found) == 20
+
+
+def test_a_task_keeps_few_files_of_a_message_store_open(tmp_path, monkeypatch):
+    """A store may have more files than a process may have open."""
+    (tmp_path / PERSISTENT).mkdir()
+    ids = [bytes([number]) * 16 for number in range(5)]
+    for number, each in enumerate(ids):
+        (tmp_path / PERSISTENT / file_name(number)).write_bytes(b"".join(record(each, b"%d" % number)))
+    monkeypatch.setattr(offline, "OPEN_FILES", 2)
+    bodies = offline.OfflineBodies(str(tmp_path))
+    try:
+        for number in (0, 1, 2, 3, 4, 4, 0, 3, 0):
+            assert bodies.get(ids[number]) == b"%d" % number
+            assert len(bodies._files) <= 2
+    finally:
+        bodies.close()
+
+
+@pytest.mark.parametrize("view", ["messages", "history"])
+def test_a_task_opens_a_message_store_once(directories, row_plan, monkeypatch, view):
+    """Opening a store that was not closed cleanly means reading all of it, so a task must not do it for each part."""
+    opens, open_store = [], offline.OfflineBodies._open
+    monkeypatch.setattr(offline.OfflineBodies, "_open", lambda self: opens.append(1) or open_store(self))
+    options = DirectoryOptions.parse({"path": str(directories / "killed"), "columns": COLUMNS, "view": view})
+    reader = DirectoryReader(options, row_plan(options))
+    ((journal,),) = [partition.parts for partition in reader.partitions()]
+    parts = [JournalPart(journal.directory, (level,)) for level in journal.levels]
+    found = [row for batch in reader.read(DirectoryPartition(parts)) for row in batch.to_pylist()]
+    assert {"orders", "audit"} <= {row["queue"] for row in found if row["size"] == LARGE} and len(opens) == 1
 
 
 @pytest.mark.parametrize("state", ["clean", "killed"])
