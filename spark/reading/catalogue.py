@@ -61,7 +61,7 @@ def _from_catalogue(
         else:
             unreadable[row["name"]] = row["reason"]
     found = {row["name"]: _state(connection, row) for row in readable}
-    require_running(connection, found, names)
+    _require_running(connection, found, names)
     return found
 
 
@@ -81,7 +81,7 @@ def subscribe(connection: BrokerConnection, options: QueueOptions) -> None:
         connection.call(bind, methods.QueueBindOk)
 
 
-def require_running(connection: BrokerConnection, found: Mapping[str, QueueState], names: Iterable[str]) -> None:
+def _require_running(connection: BrokerConnection, found: Mapping[str, QueueState], names: Iterable[str]) -> None:
     """Raise Away if a queue, or a shard of it, exists and was not found: the catalogue leaves out queues that do not
     run.
     """

@@ -18,7 +18,7 @@ from ..errors import already_deleting, broker_away, refused
 from ..options import StreamOptions
 from ..wire import Away, BrokerConnection, Refused
 from .arrivals import number_at
-from .catalogue import require_running, states, subscribe
+from .catalogue import covers, states, subscribe
 from .offsets import QueueState
 from .range_reading import PAUSES
 
@@ -59,7 +59,7 @@ class Planner:
     def states(self, known: Iterable[str] = ()) -> dict[str, QueueState]:
         """The queues of the query as they are now. Raises SparkSourceError E3, E4, E5 and E7.
 
-        known   queues that the query has read; one that is absent was deleted
+        known   queues that the query has read; one that is absent was deleted, or the options do not name it any more
         """
         options = self._options
 
@@ -68,7 +68,11 @@ class Planner:
                 subscribe(connection, options)
                 self._is_subscribed = True
             found = states(connection, options.given_names, options.pattern)
-            require_running(connection, found, known)
+            others = [name for name in known if not covers(found, name) and connection.declare_passively(name)]
+            if others:
+                # This raises Away unless they run. So if the next answer lacks one, the options do not name it.
+                states(connection, others, None)
+                found = states(connection, options.given_names, options.pattern)
             # The planner's own leases are queues that it may read, and a pattern may fit their names.
             return {name: state for name, state in found.items() if not name.startswith(LEASE)}
 

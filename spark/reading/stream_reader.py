@@ -148,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             error = data_loss(found.queue, found.next - found.first, found.first, found.next - 1, cause)
         else:
             what = {
-                "deleted": "it was deleted",
+                "deleted": "it was deleted, or the options do not name it any more",
                 "other_queue": "it was deleted and declared again",
                 "went_back": f"its next number is {found.first:,}, and was {found.next:,} or more",
             }

@@ -293,6 +293,23 @@ def test_losses_are_named_or_passed_over(broker, queue, reader, caplog):
 
 
 @needs_catalogue
+@pytest.mark.parametrize("named", [{"queue": "b"}, {"pattern": "b*"}])
+def test_a_checkpoint_of_a_queue_that_the_options_no_longer_name(broker, queue, reader, named):
+    """Such a queue is neither waited for nor said to be deleted."""
+    for name in ("a", "b"):
+        broker.declare_queue(f"{name}.{queue}")
+        publish(broker, f"{name}.{queue}", 2)
+    before = reader(f"a.{queue}")
+    start = before.latestOffset(before.initialOffset(), ReadAllAvailable())
+    chosen = {key: value.replace("b", f"b.{queue}") for key, value in named.items()}
+    text = refusal("E8", lambda: reader(**chosen).latestOffset(start, ReadAllAvailable()))
+    assert f"queue 'a.{queue}': it was deleted, or the options do not name it any more. Use a new checkpoint" in text
+    lenient = reader(**chosen, failOnDataLoss="false")
+    end = lenient.latestOffset(start, ReadAllAvailable())
+    assert rows(lenient, start, end) == [(f"b.{queue}", 0), (f"b.{queue}", 1)]
+
+
+@needs_catalogue
 @pytest.mark.parametrize("how", ["purge", "TTL"])
 def test_messages_that_leave_a_planned_range_are_a_loss_with_its_cause(broker, queue, reader, how):
     """When messages of a planned range leave the queue, by a purge or an expiry, the query fails and names the cause
