@@ -227,9 +227,11 @@ def _like(glob: str) -> str:
 
 
 def _each_once(found: Any) -> Any:
-    """Each message in the first of its places."""
+    """Each message in the first of its places. One place may have several messages of a queue with one number, because
+    each priority of a queue numbers its messages by itself.
+    """
     from pyspark.sql import Window, functions
 
     rank = functions.array_position(functions.array(*map(functions.lit, PLACES)), functions.col("place"))
-    first = functions.row_number().over(Window.partitionBy("queue_id", "seq").orderBy(rank))
-    return found.withColumn("_place", first).where("_place = 1").drop("_place")
+    first = functions.min(rank).over(Window.partitionBy("queue", "queue_id", "seq"))
+    return found.withColumn("_rank", rank).withColumn("_first", first).where("_rank = _first").drop("_rank", "_first")

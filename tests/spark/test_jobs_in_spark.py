@@ -319,7 +319,13 @@ def test_a_data_directory_is_searched_as_well(spark, broker, places, data_dir):
     """A stopped broker's data directory is searched as well. This test must be the last of the file, because it stops
     the broker: a directory in use is not read.
     """
+    broker.declare_queue("urgent", durable=True, arguments={"x-max-priority": 3})
+    for priority in range(3):
+        broker.publish(b"x", "urgent", delivery_mode=2, priority=priority)
     broker.stop()
+    # Each priority numbers its messages by itself, so all three have the same number.
+    sought = {"archive": places["archive"], "data_dir": str(data_dir), "queues": "urgent"}
+    assert found(spark, **sought) == [("urgent", 0, "offline")] * 3
     sought = {"archive": places["archive"], "data_dir": str(data_dir), "queues": "orders"}
     assert found(spark, **sought, message_id="m-7") == [("orders", 7, "archive")]
     assert found(spark, **sought, where="body like '%117%'") == [("orders", 117, "offline")]
