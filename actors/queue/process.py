@@ -228,6 +228,8 @@ class Queue(MemberProcess):
         record.user = user
         if repeated:
             record.repeated_below = repeated
+        if self.role.is_bounded:
+            self._make_room()
         self.role.publish(record, entries)
 
     def on_publish_at_most_once(self, sender: Sender, entries: list[AtMostOnceEntry]) -> None:
@@ -325,6 +327,8 @@ class Queue(MemberProcess):
                 self.membership.keep_acks(record, pieces)
             self.membership.keep(sender, lambda: self.on_settle(sender, channel_id, outcome, pieces))
             return None
+        if outcome == "requeue" and self.role.is_bounded:
+            self._make_room()
         work = self.state.work
         needed = fits(pieces, min(work.left, REJECTED_AT_ONCE if outcome == "reject" else work.left), self.backing)
         if not needed:
@@ -332,6 +336,14 @@ class Queue(MemberProcess):
         work.left -= needed
         self.role.settle(record, outcome, pieces)
         return None
+
+    def _make_room(self) -> None:
+        """Have a queue with a length limit deliver what earlier messages of this turn have made due, such as an ack. A
+        publish or a requeue would otherwise meet a full queue, and have it drop or refuse a message although a consumer
+        has room for the one at the head.
+        """
+        if self._may_deliver:
+            self.role.make_room()
 
     def _check_not_ending(self) -> None:
         self._catch_up()

@@ -121,6 +121,13 @@ class Role(Protocol):
 
     # -- publishing
 
+    #: Whether a publish may exceed a limit on the length of the queue. Then `make_room` is called before `publish`.
+    is_bounded: bool = False
+
+    def make_room(self) -> None:
+        """Deliver what is due, after accepting what was published before it became due."""
+        return
+
     def publish(self, record: ChannelRecord, entries: list[PublishEntry]) -> None: ...
 
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None: ...

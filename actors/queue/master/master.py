@@ -89,6 +89,7 @@ class Master(Role):
         "effects",
         "had_consumer",
         "intake",
+        "is_bounded",
         "length_limit",
         "message_expiry",
         "pace_clocks",
@@ -165,6 +166,7 @@ class Master(Role):
         self.settings = settings
         self.dead_letterer.apply(settings)
         self.length_limit.apply(settings)
+        self.is_bounded = settings.drops_head or settings.rejects_publish
         self.message_expiry.apply(settings)
         self.queue_expiry.apply(settings)
         if self.delivery_counts is not None:
@@ -342,6 +344,11 @@ class Master(Role):
             self.length_limit.drop_overflow()
 
     # -- publishing ---------------------------------------------------------------------------------
+
+    def make_room(self) -> None:
+        if self.dispatch.is_due and not self.length_limit.is_behind:
+            self._accept_arrivals()
+            self.dispatch.deliver()
 
     def publish(self, record: ChannelRecord, entries: list[PublishEntry]) -> None:
         delay = self.publish_delay

@@ -186,3 +186,56 @@ def test_a_run_of_publishes_drops_all_but_the_last(channel, name):
         for number in range(20):
             channel.publish(f"{number:02}", name)
     assert channel.get_all(name) == [b"17", b"18", b"19"]
+
+
+def test_an_ack_makes_room_for_the_publish_behind_it(channel, name):
+    """An ack lets the consumer have the head at once, so that the next publish does not drop it (AB-100, AB-129)."""
+    channel.queue(name, {"x-max-length": 1})
+    channel.qos(1)
+    channel.consume(name)
+    channel.publish("1", name)
+    tag = channel.delivery().tag
+    channel.fill(name, "2")
+    with channel.client.in_one_piece():
+        channel.ack(tag)
+        channel.publish("3", name)
+    delivery = channel.delivery()
+    assert delivery.body == b"2"
+    channel.ack(delivery.tag)
+    assert channel.delivery().body == b"3"
+
+
+def test_an_ack_lets_a_full_queue_take_the_publish_behind_it(channel, name):
+    """With reject-publish the publish behind an ack is not refused, because the head has gone to the consumer (AB-101,
+    AB-129).
+    """
+    channel.queue(name, {"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.qos(1)
+    channel.consume(name)
+    channel.publish("1", name)
+    tag = channel.delivery().tag
+    channel.fill(name, "2")
+    channel.confirm()
+    with channel.client.in_one_piece():
+        channel.ack(tag)
+        channel.publish("3", name)
+    assert channel.confirms(1, 1) == ([1], [])
+
+
+def test_an_ack_makes_room_for_the_requeue_behind_it(channel, name):
+    """What an ack lets the consumer have does not count when a requeue behind the ack meets the limit (AB-102,
+    AB-129).
+    """
+    channel.queue(name, {"x-max-length": 1})
+    channel.qos(1)
+    channel.consume(name)
+    channel.publish("1", name)
+    held = channel.delivery()
+    channel.fill(name, "2")
+    got = channel.get(name)
+    channel.fill(name, "3")
+    with channel.client.in_one_piece():
+        channel.ack(held.tag)
+        channel.nack(got.tag, requeue=True)
+    assert channel.delivery().body == b"3"
+    assert channel.get_all(name) == [b"2"]
