@@ -26,6 +26,10 @@ DEFAULT_SEGMENT_BYTES = 500_000_000
 _SECONDS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
 _AGE = re.compile(r"0*([1-9][0-9]*)([YMDhms])")
 
+#: The longest age, in seconds: 30,000 years. A longer one, which may have any number of digits, means the same, because
+#: no message is that old. Its exact value would be too large to subtract from the time.
+_LONGEST_AGE = 10**12
+
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
@@ -36,9 +40,13 @@ class StreamOffset:
 
 
 def max_age_seconds(text: str) -> int:
-    """The seconds of an age such as '7D'; 0 if it is none."""
+    """The seconds of an age such as '7D', at most `_LONGEST_AGE`; 0 if it is none."""
     found = _AGE.fullmatch(text)
-    return int(found[1]) * _SECONDS[found[2]] if found else 0
+    if found is None:
+        return 0
+    if len(found[1]) >= len(str(_LONGEST_AGE)):
+        return _LONGEST_AGE
+    return min(int(found[1]) * _SECONDS[found[2]], _LONGEST_AGE)
 
 
 def check_max_age(letter: str, value: Any, arguments: Table) -> Reason:

@@ -105,6 +105,19 @@ def test_from_a_time_on(client, stream, reader):
     assert read(late, 1) == [8]
 
 
+@pytest.mark.parametrize("digits", [12, 310, 5000])
+def test_an_age_that_no_message_has(client, stream, reader, digits):
+    """An interval or a `x-max-age` may have any number of digits. It means that no message is too old."""
+    age = f"{'9' * digits}Y"
+    queue = stream(**{"x-max-age": age, "x-stream-max-segment-size-bytes": 1})
+    channel = client.channel()
+    channel.confirm()
+    for number in range(3):
+        channel.publish(b"%d" % number, queue)
+        assert channel.confirms(number + 1, number + 1) == ([number + 1], [])
+    assert read(reader(queue, age), 3) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("value", ["0s", "1x", "5"])
 def test_an_offset_that_is_none(client, stream, value):
     queue = stream()
