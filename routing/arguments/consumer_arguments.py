@@ -8,7 +8,16 @@ from ...amqp.fields import Table
 from ..phrases import queue_phrase, value_text
 from ..queue_types import CONSUMER_TIMEOUT, MAX_UNACKED_BYTES, MAX_UNACKED_SPAN, QUEUE_TYPES, STREAM
 from ..rows import QueueRow
-from .checks import Check, check_any_integer, check_bool, check_not_negative, check_text, foreign, invalid
+from .checks import (
+    INTEGER_LETTERS,
+    Check,
+    check_any_integer,
+    check_bool,
+    check_not_negative,
+    check_text,
+    foreign,
+    invalid,
+)
 from .range_read_arguments import (
     ACK_TO,
     BLOCKS,
@@ -88,9 +97,12 @@ def max_unacked_bytes(arguments: Table) -> int:
 
 
 def with_max_unacked_bytes(arguments: Table, limit: int) -> Table:
-    """The arguments, with `x-max-unacked-bytes` lowered to `limit` if they allow more; a `limit` of 0 is none."""
-    given = max_unacked_bytes(arguments)
-    if not limit or given and given <= limit:
+    """The arguments, with `x-max-unacked-bytes` lowered to `limit` if they allow more; a `limit` of 0 is none.
+
+    A value of another type than an integer stays, for `check_consumer_arguments` to refuse.
+    """
+    found = arguments.get(MAX_UNACKED_BYTES) if limit else None
+    if not limit or found is not None and (found[0] not in INTEGER_LETTERS or 0 != found[1] <= limit):
         return arguments
     others = [entry for entry in arguments if entry[0] != MAX_UNACKED_BYTES]
     return Table([*others, (MAX_UNACKED_BYTES, "l", limit)])

@@ -7,6 +7,8 @@ import pytest
 from warren import Broker
 from warren.amqp import methods as m
 
+from ..wire import table
+
 if "WARREN_TEST_URL" in os.environ:
     pytest.skip("RabbitMQ refuses every prefetch size", allow_module_level=True)
 
@@ -64,6 +66,19 @@ def test_the_smaller_limit_counts(channel, name):
     channel.consume(queue, arguments={"x-max-unacked-bytes": 50})
     assert numbers(channel, 1) == [0]
     assert channel.quiet(queue)
+
+
+@pytest.mark.parametrize("size", [0, 1000])
+@pytest.mark.parametrize(("value", "letter"), [("many", "longstr"), ([], "array"), (1.5, "double")])
+def test_a_limit_of_another_type_is_refused(channel, name, size, value, letter):
+    """A consumer's limit that is no integer is refused with 406, with a prefetch size and without."""
+    channel.queue(name)
+    channel.call(m.BasicQos(size, 0))
+    channel.refuses(
+        406,
+        f"invalid arg 'x-max-unacked-bytes' for queue '{name}' in vhost '/': \"expected integer, got {letter}\"",
+        m.BasicConsume(queue=name, arguments=table({"x-max-unacked-bytes": value})),
+    )
 
 
 def test_count_and_size_hold_together(channel, name):
