@@ -445,7 +445,14 @@ class Channel(Process):
         await self.consumers.end()
         await self.deliveries.dispose()
         await self.publisher.roll_back()
-        await self.in_steps(self.demonitor, tuple(self.queues.rows))
+        await self.in_steps(self._forget_queue, tuple(self.queues.rows))
+
+    def _forget_queue(self, queue_id: str) -> None:
+        """Watch a queue no longer, and owe the connection no grants because of it: if the queue ended now, nobody would
+        tell the channel, and the connection would never read the client's close-ok.
+        """
+        self.demonitor(queue_id)
+        self.credit.peer_down(queue_id)
 
     # -- messages from queues and other channels ---
 

@@ -334,6 +334,23 @@ def test_a_queue_that_comes_back_starts_with_full_credit(stage):
     assert again.id == queue.id and credit.credit_from(again.id) == 399
 
 
+@pytest.mark.parametrize("end", [CRASHED, DELETED])
+def test_a_queue_that_ends_behind_an_error_of_the_channel_blocks_nobody(stage, end):
+    """A channel that closes because of an error no longer waits for the credit of a queue, which may end meanwhile. Its
+    connection gets the grants, and so reads the client's close-ok (FC-53, AB-54).
+    """
+    queue, channel = stage.queue(process=Stub), stage.channel()
+    channel.publish([b"x"] * 400)
+    channel.publish([b"x"] * 200)
+    channel.publish([b"x"], exchange="no such exchange")
+    stage.settle()
+    assert kinds(channel.frames()) == [ChannelClose]
+    stage.base.end(stage.base.cells[queue.address.actorAddressString], end)
+    stage.settle()
+    assert sum(amount for _, amount in stage.actor(channel.connection).take("bump")) == 600
+    assert not channel.actor.credit.blocked
+
+
 # --- the channel-wide limit (AB-127 to AB-129) ---
 
 
