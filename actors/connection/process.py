@@ -410,6 +410,9 @@ class Connection(Process):
         return self.state not in ("closing", "closed")
 
     def on_pause_input(self, sender: Sender, number: int, is_paused: bool) -> None:
+        entry = self.channels.by_number.get(number)
+        if entry is None or entry.address != sender:
+            return  # the client has closed the channel, and nothing would end a pause for it
         (self.pause if is_paused else self.unpause)(_backlog_pause(number))
 
     # -- channels ---
