@@ -362,20 +362,19 @@ class Deliveries:
     async def commit(self) -> None:
         """Settle what the transaction has held back.
 
-        The limiter grants only at the end. Before that it still subtracts the basic.gets among the runs that follow
-        from the unacknowledged deliveries, although these do not count as unacknowledged any more, so it would grant
-        too many deliveries.
+        The limiter grants only at the end, when the queues get the settlements. Until then it counts all of these
+        deliveries as unacknowledged, because a queue may ask for a grant in one of the turns that this takes.
         """
         unacked = self.unacked
         assert unacked.held_back is not None
         held_back, unacked.held_back = unacked.held_back, []
-        unacked.held_back_count = 0
         settlements: dict[DeliverySource, Settlement] = {}
         held_back.reverse()
         while held_back:
             outcome, runs = held_back.pop()
             self._gather_by_source(settlements, outcome, runs)
             await self._after_work(len(runs))
+        unacked.held_back_count = 0
         self._send_by_source(settlements)
 
     async def roll_back(self) -> None:
@@ -383,10 +382,10 @@ class Deliveries:
         unacked = self.unacked
         assert unacked.held_back is not None
         held_back, unacked.held_back = unacked.held_back, []
-        unacked.held_back_count = 0
         while held_back:
             _, runs = held_back.pop()
             unacked.put_back(runs)
+            unacked.held_back_count -= sum([len(run.tags) for run in runs])
             await self._after_work(len(runs))
 
     async def dispose(self) -> None:
