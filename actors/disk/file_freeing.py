@@ -41,6 +41,7 @@ class FileFreeing:
     """Belongs to `process`, the journal.
 
     flush_absent   writes the records of queues that are down into their segments, and returns those queues
+    report         reports to a queue up to which position its records are on the disk
     retired        is called when files can be deleted: the next commit does it
     """
 
@@ -51,6 +52,7 @@ class FileFreeing:
         queues: JournalQueues,
         file_limit: int,
         flush_absent: Callable[[], Awaitable[set[int]]],
+        report: Callable[[int], None],
         retired: Callable[[], None],
     ) -> None:
         self._process = process
@@ -58,6 +60,7 @@ class FileFreeing:
         self._queues = queues
         self._file_limit = file_limit
         self._flush_absent = flush_absent
+        self._report = report
         self._retired = retired
         #: Whether queues flush their records now.
         self.is_running = False
@@ -116,11 +119,13 @@ class FileFreeing:
         try:
             # A queue that is down in one round may be open in the next one, and has to be asked then.
             while unflushed:
-                running = {
-                    queue: process.ask(address, to_disk_user.flush_synced())
-                    for queue, address in queues.addresses.items()
-                    if queue in unflushed
-                }
+                running = {}
+                for queue, address in queues.addresses.items():
+                    if queue in unflushed:
+                        # A flush leaves out what depends on records that the queue takes for unwritten, such as dead
+                        # letters that it has taken. These records are about to be deleted, so the report goes first.
+                        self._report(queue)
+                        running[queue] = process.ask(address, to_disk_user.flush_synced())
                 for answer in running.values():
                     await answer
                 unflushed -= running.keys()

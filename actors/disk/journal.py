@@ -76,6 +76,9 @@ class Appended(NamedTuple):
     messages: int
 
 
+_NOTHING = Appended(0, 0)
+
+
 class Opener(NamedTuple):
     """A queue that asked for `open` and has to wait."""
 
@@ -144,7 +147,7 @@ class Journal(Process):
         queues.absent.update(self._replayed)
         self._in_transit = DeadLettersInTransit(self, files, queues, settings.vhost)
         self._freeing = FileFreeing(
-            self, files, queues, settings.file_limit, self._flush_absent, retired=self._want_commit
+            self, files, queues, settings.file_limit, self._flush_absent, self._report_to, retired=self._want_commit
         )
         self._in_transit.forget_deleted(list(files.in_transit.targets))
         return self._found()
@@ -340,16 +343,19 @@ class Journal(Process):
         """Report to queues up to which position their records are on the disk. One turn reports to `REPORTED_AT_ONCE`
         of them, those first that have waited longest.
         """
-        addresses, unreported = self._queues.addresses, self._unreported
-        for queue in list(islice(unreported, REPORTED_AT_ONCE)):
-            position, messages = unreported.pop(queue)
-            address = addresses.get(queue)
-            if address is not None:
-                self.send(address, to_disk_user.durable(position))
-                if messages:
-                    self._credit.take(queue, messages)
-        if unreported:
+        for queue in list(islice(self._unreported, REPORTED_AT_ONCE)):
+            self._report_to(queue)
+        if self._unreported:
             self.request_turn()
+
+    def _report_to(self, queue: int) -> None:
+        """Report to a queue, unless everything of it that is on the disk was reported before."""
+        position, messages = self._unreported.pop(queue, _NOTHING)
+        address = self._queues.addresses.get(queue)
+        if position and address is not None:
+            self.send(address, to_disk_user.durable(position))
+            if messages:
+                self._credit.take(queue, messages)
 
     def _may_put_off(self, files: JournalEngine) -> bool:
         """Whether there are records to write, and nobody waits for any of them."""

@@ -416,6 +416,25 @@ def test_files_are_freed_when_every_queue_has_flushed(disk):
         assert stage.disk_alarms() == []
 
 
+def test_a_queue_learns_what_is_on_the_disk_before_it_flushes(disk, monkeypatch):
+    """However many queues a commit has to be reported to, each of them gets its report before it is asked to flush.
+
+    A flush leaves out the dead letters that the queue has taken by records that it takes for unwritten. The journal
+    deletes these records after the flush, so a crash would lose such dead letters.
+    """
+    # No turn passes in which the journal could report the rest of a commit.
+    monkeypatch.setattr(Journal, "_report", lambda journal: None)
+    with JournalStage(disk, file_limit=2000) as stage:
+        writers = [Writer(stage, queue) for queue in range(1, 8)]
+        for writer in writers:
+            writer.publish()
+        stage.quiet()
+        writers[0].publish(1, size=2000)  # begins another file
+        stage.until(lambda: "000001.wal" not in stage.files())
+        for writer in writers:
+            assert [message[0] for message in writer.actor.received][:2] == ["durable", "flush_synced"]
+
+
 def test_a_queue_that_crashes_while_it_flushes_keeps_the_files(disk, monkeypatch):
     """If a queue crashes during its flush, the files are kept, because its next process recovers from them; a later
     attempt frees them.
