@@ -325,17 +325,21 @@ class LocationIndex:
             _delete_range(transaction.cursor(self._places), _FILE.pack(file))
 
     def fill(self, file: int, found: Sequence[tuple[bytes, int, int]]) -> None:
-        """Add bodies (id, offset, total size) in the order in which they were written. The last one of an id counts.
+        """Add bodies (id, offset, total size) of a file. Of the bodies with one id, the last one in the order of the
+        files counts, which is the one that was written last.
 
         After a crash that kept a body but lost the journal's record of it, the queue gives the message's number, and so
-        the id, to a later message. The earlier body of the id is then garbage.
+        the id, to a later message. The earlier body of the id is then garbage. The index may have the later body
+        already, because a start scans only those files again whose collection was interrupted.
         """
         with self._env.begin(write=True) as transaction:
             for message_id, offset, total_size in found:
                 location = _LOCATION.pack(0, file, offset, total_size)
                 if not transaction.put(message_id, location, db=self._locations, overwrite=False):
-                    earlier: bytes = transaction.get(message_id, db=self._locations)  # type: ignore[assignment]
-                    _, old_file, old_offset, _ = _LOCATION.unpack(earlier)
+                    known: bytes = transaction.get(message_id, db=self._locations)  # type: ignore[assignment]
+                    _, old_file, old_offset, _ = _LOCATION.unpack(known)
+                    if (old_file, old_offset) > (file, offset):
+                        continue
                     transaction.put(message_id, location, db=self._locations)
                     transaction.delete(_PLACE.pack(old_file, old_offset), db=self._places)
                 transaction.put(_PLACE.pack(file, offset), message_id, db=self._places)

@@ -2,11 +2,13 @@
 
 from random import Random
 
+import pytest
+
 from warren.store.disk.faulty_disk import FaultyDisk
 
 from ..engines import DirectBodies
 
-FIRST, SECOND, OTHER = b"1" * 16, b"1" * 16, b"2" * 16
+FIRST, SECOND, OTHER, LAST = b"1" * 16, b"1" * 16, b"2" * 16, b"3" * 16
 
 
 def start(disk, root, references):
@@ -38,4 +40,45 @@ def test_the_body_written_last_counts(tmp_path):
 
     store = start(disk, tmp_path, [SECOND, OTHER])
     assert store.read([SECOND, OTHER]) == [b"confirmed", b"keeps the file"]
+    store.close()
+
+
+@pytest.mark.parametrize("syncs", [1, 2], ids=["before the file is given up", "before the file is deleted"])
+def test_a_file_that_is_scanned_again_brings_no_earlier_body_back(tmp_path, syncs):
+    """If a kill interrupts the deletion of a file, the next start scans that file alone. An earlier body in it does not
+    take the place of the body that was written last, which is in a later file.
+    """
+    disk = FaultyDisk()
+
+    def started(references):
+        disk.kill()
+        store = DirectBodies(disk, "persistent", f"{tmp_path}/index", file_limit=80, boot_id="boot")
+        store.recover(False, lambda: [references])
+        return store
+
+    store = started([])
+    store.write([(FIRST, b"never confirmed"), (OTHER, b"keeps the file")])
+    store.write_all()
+    store.engine.abandon()
+
+    store = started([OTHER])
+    store.write([(LAST, bytes(100))])
+    store.write_all()
+    store.write([(SECOND, b"confirmed")])
+    store.write_all()
+    store.remove([OTHER])
+    assert store.engine.take_gc() is None, "the collection of the first file waits for a commit of its intent"
+    for left in range(syncs - 1, -1, -1):
+        sync = store.engine.take_sync()
+        sync.run()
+        store.engine.finish_sync(sync)
+        if left:
+            job = store.engine.take_gc()
+            job.run()
+            store.engine.finish_gc(job)
+    store.engine.abandon()
+    assert "1.rdq" in disk.list("persistent")
+
+    store = started([SECOND, LAST])
+    assert store.read([SECOND, LAST]) == [b"confirmed", bytes(100)]
     store.close()
