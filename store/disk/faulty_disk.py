@@ -6,6 +6,9 @@
   not). A later append may survive behind one that left zeros;
 - a change of a directory (create, rename, delete) is kept or undone.
 
+After a sync that failed with an OSError, the bytes that it should have written never reach the disk, as with the page
+cache of Linux: later syncs succeed without them. They can be read until the power cut, which leaves zeros.
+
 `kill()` ends the process alone: everything written survives. Both make open files unusable.
 
 `fail_after(operations, error)` makes one operation raise: the next one if `operations` is 1, the one after it if it is
@@ -36,10 +39,36 @@ class _Content:
         self.durable = bytes(data)
         self.tail: list[bytes] = []
         self.was_cut = False
+        #: Parts of `data` that a failed sync has lost, from the first offset to before the second.
+        self.lost: list[tuple[int, int]] = []
+
+    def sync(self) -> None:
+        self.durable = self._written()
+        self.tail = []
+        self.was_cut = False
+
+    def lose(self) -> None:
+        """Note that a sync failed: what is not on the disk never gets there."""
+        same = len(os.path.commonprefix([self.durable, bytes(self.data)]))
+        self.lost.append((same, len(self.data)))
+        self.tail = [bytes(len(piece)) for piece in self.tail]
+
+    def cut(self, size: int) -> None:
+        del self.data[size:]
+        self.data += bytes(size - len(self.data))
+        self.was_cut = True
+        self.lost = [(start, min(end, size)) for start, end in self.lost if start < size]
+
+    def _written(self) -> bytes:
+        """What a sync that succeeds leaves on the disk."""
+        written = bytearray(self.data)
+        for start, end in self.lost:
+            written[start:end] = bytes(end - start)
+        return bytes(written)
 
     def after_crash(self, random: Random) -> bytes:
         if self.was_cut and random.random() < 0.5:
-            return bytes(self.data)  # the truncation, and everything after it, reached the disk
+            return self._written()  # the truncation, and everything after it, reached the disk
         kept = bytearray(self.durable)
         for piece in self.tail if not self.was_cut else ():
             fate = random.choice(("kept", "kept", "lost", "torn", "zeros"))
@@ -91,16 +120,16 @@ class _OpenFile(File):
         content = self._use()
         self._disk.step("truncate")
         if size != len(content.data):
-            del content.data[size:]
-            content.data += bytes(size - len(content.data))
-            content.was_cut = True
+            content.cut(size)
 
     def sync(self) -> None:
         content = self._use()
-        self._disk.step("sync")
-        content.durable = bytes(content.data)
-        content.tail = []
-        content.was_cut = False
+        try:
+            self._disk.step("sync")
+        except OSError:
+            content.lose()
+            raise
+        content.sync()
         self._disk.syncs += 1
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..disk.contents import Contents, Readable
-from ..disk.disk import Disk, File
+from ..disk.disk import Disk, File, SyncFailed
 from ..disk.walk_frames import DamagedPart, walk_frames
 from ..messages.message_ids import StoredSpan, as_bytes
 from ..messages.records import Damaged, Kind, decode_spans, skim_runs
@@ -47,7 +47,10 @@ class SegmentAppend(NamedTuple):
 class FlushJob:
     """Write entries and acks to segments, and remove segments that have no un-acked entry left.
 
-    After an OSError the job may be run again: it cuts off what the first attempt wrote.
+    After an OSError the job may be run again: it cuts off what the first attempt wrote. If a sync failed, the operating
+    system may have dropped what earlier flushes had written to that segment, and the next sync would succeed without
+    it. So the next attempt writes the whole segment to a new file. It raises Damaged if the old file has not kept all
+    of it; then the journal has what is missing, and a recovery finds it there.
 
     parts       what is appended, by segment
     emptied     segments to remove, and whether each is damaged
@@ -80,6 +83,8 @@ class FlushJob:
         )
         # A second attempt does not rewrite them again.
         self.salvaged: dict[int, int] = {}
+        #: Segments that a sync may have lost a part of.
+        self._doubtful: set[int] = set()
 
     def run(self) -> None:
         """Waits for the disk."""
@@ -93,11 +98,16 @@ class FlushJob:
             offset = self.salvaged.get(number, offset)
             pieces.sort(key=lambda entries: entries.run.first)
             buffers, added, size = encode(pieces, acks, offset)
+            if number in self._doubtful and offset:
+                self._rewrite(number, offset)
             file = self._disk.open(path, create=True)
             try:
                 if file.size() != offset:
                     file.truncate(offset)
                 self._append(file, buffers, offset, size)
+            except SyncFailed:
+                self._doubtful.add(number)
+                raise
             finally:
                 file.close()
             self.results.append((added, size))
@@ -137,13 +147,34 @@ class FlushJob:
     def _sync_others(self) -> None:
         """Sync what earlier flushes left unsynced, and the names."""
         for number in sorted(self._unsynced - {part.number for part in self.parts} - set(self.emptied)):
+            if number in self._doubtful:
+                self._rewrite(number)
+                continue
             file = self._disk.open(segment_path(self._directory, number))
             try:
                 file.sync()
+            except OSError:
+                self._doubtful.add(number)
+                raise
             finally:
                 file.close()
         if self._are_names_unsynced:
             self._disk.sync_dir(self._directory)
+
+    def _rewrite(self, number: int, size: int | None = None) -> None:
+        """Replace a segment's file by a synced one that has its first `size` bytes, by default all."""
+        path = segment_path(self._directory, number)
+        file = self._disk.open(path)
+        try:
+            if size is None:
+                size = file.size()
+            else:
+                file.truncate(size)
+        finally:
+            file.close()
+        if salvage(self._disk, path) != size:
+            raise Damaged(f"{self._disk.full_path(path)} has lost what a sync that failed should have written")
+        self._doubtful.discard(number)
 
 
 class SegmentReadJob:

@@ -6,6 +6,8 @@ decoded, so that a backlog of a million messages is scanned in about a second.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -199,6 +201,7 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
     parts: list[DamagedPart] = []
     size = frames_behind = next_number = 0
     content = None
+    is_rewritten = False
     file = disk.open(path)
     try:
         file_size = file.size()
@@ -224,9 +227,16 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         # so for most files of ten thousand small queues, and saves milliseconds for each.
         is_synced = file_size == replayed.sizes.get(base // entries)
         if not is_synced:
-            file.sync()
+            try:
+                file.sync()
+            except OSError:
+                # The operating system may have dropped the bytes that it could not write, and the next sync, which the
+                # next attempt at this start would make, would succeed without them. So they are written to a new file.
+                is_rewritten = True
     finally:
         file.close()
+    if is_rewritten and not parts and salvage(disk, path) != size:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), disk.full_path(path))
     if parts:
         log_salvaged(disk, path, parts, frames_behind)
         size = salvage(disk, path)
