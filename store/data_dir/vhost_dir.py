@@ -99,6 +99,7 @@ def remove_queue(disk: Disk, queue: int) -> None:
     """Remove the directories of all levels of a queue. Waits for the disk."""
     for number in queue_numbers(disk):
         if number >> LEVEL_BITS == queue:
+            disk.guards.end(queue_directory(number))
             disk.delete_tree(queue_directory(number))
 
 

@@ -15,8 +15,11 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 
 import lmdb
+
+from .job_guards import JobGuards
 
 #: What files and LMDB raise when a disk is full, read-only or broken.
 REFUSALS = (OSError, lmdb.Error)
@@ -112,6 +115,11 @@ class Disk(ABC):
     @abstractmethod
     def sync_dir(self, path: str) -> None:
         """Make names created, renamed and deleted in a directory durable."""
+
+    @cached_property
+    def guards(self) -> JobGuards:
+        """The guards of the jobs that write files for processes."""
+        return JobGuards()
 
     def full_path(self, path: str) -> str:
         """The path as log lines and error texts show it."""

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from functools import cached_property
 from time import perf_counter
+from weakref import WeakValueDictionary
 
 from .disk import Disk, File, SyncFailed
+from .job_guards import JobGuards
 from .operations import file_operations
 from .system.directory_sync import sync_directory
 from .system.file_sync import sync_file
 from .system.positioned_access import BINARY, MAX_WRITEV_BUFFERS, Access
 from .system.preallocation import allocate_blocks, reserve_blocks
 from .system.synced_write import DISK_FULL, UNSUPPORTED, has_synced_writes, write_synced
+
+#: By directory: the guards of its jobs. A virtual host that starts again has another `RealDisk` of the same directory.
+_GUARDS: WeakValueDictionary[str, JobGuards] = WeakValueDictionary()
 
 
 class RealFile(File):
@@ -96,6 +102,10 @@ class RealDisk(Disk):
         self._root = root
         os.makedirs(root, exist_ok=True)
         self._has_synced_writes = has_synced_writes(root)
+
+    @cached_property
+    def guards(self) -> JobGuards:
+        return _GUARDS.setdefault(self._root, JobGuards())
 
     def _path(self, path: str) -> str:
         return os.path.join(self._root, path)

@@ -115,6 +115,7 @@ class QueueIndex:
         with what the journal replayed. The caller then finds out which bodies in `Scan.stored` the message store has,
         calls `drop_missing` with the messages of the others, and flushes synced (queue-and-store section 5.5).
         """
+        self._disk.guards.end(self._directory)
         if clean is not None and (replayed is None or replayed.is_empty):
             sizes = segment_sizes(self._disk, self._directory, clean)
             least = replayed.sizes if replayed is not None else {}

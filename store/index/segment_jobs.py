@@ -75,6 +75,7 @@ class FlushJob:
         self.is_synced = is_synced
         self.results: list[tuple[list[Block], int]] = []
         self.room = 0
+        self._guard = disk.guards.begin(directory)
         self._disk = disk
         self._directory = directory
         self._unsynced = unsynced
@@ -87,7 +88,11 @@ class FlushJob:
         self._doubtful: set[int] = set()
 
     def run(self) -> None:
-        """Waits for the disk."""
+        """Waits for the disk. Raises JobEnded if another process of the queue has scanned the segments meanwhile."""
+        with self._guard.work():
+            self._run()
+
+    def _run(self) -> None:
         self.results = []
         if any(not part.offset for part in self.parts):
             self._disk.make_dir(self._directory)
