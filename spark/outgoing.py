@@ -241,7 +241,7 @@ def _split(props: bytes) -> tuple[bytes, bytes, bool]:
         found = decode_properties(props)
     except AmqpError:
         raise wrong_options(
-            "a row cannot be a message with an id of its own: the octets in its column 'properties' are no properties"
+            "a row cannot be a message with an id of its own: the bytes in its column 'properties' are no properties"
         ) from None
     had_one = found.message_id is not None
     before, after = Properties(), Properties()

@@ -36,7 +36,7 @@ from ..consensus_store import first_write, found_on_disk
 from .command_codec import pack_command
 from .contract import NO_LOG, ConsensusStatus
 from .digest import CompareDigest
-from .in_force import TICK, Patience
+from .in_force import TICK, AnswerTimeouts
 from .proposals import Proposals
 from .proposers import TABLE, Proposer
 from .replicated_state import ReplicatedState
@@ -74,7 +74,7 @@ class ConsensusLog:
     beat         called every 250 ms when there is a log
     holds_lease  whether this node may act as a part of the majority now
     timeout      seconds after which a change is refused that no majority has agreed to
-    patience     for how long the answers to changes wait for a member
+    timeouts     for how long the answers to changes wait for a member
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ConsensusLog:
         beat: Callable[[], None],
         holds_lease: Callable[[], bool],
         timeout: float,
-        patience: Patience,
+        timeouts: AnswerTimeouts,
     ) -> None:
         self._process = process
         self._state = state
@@ -101,7 +101,7 @@ class ConsensusLog:
         self._beat = beat
         self._holds_lease = holds_lease
         self._timeout = timeout
-        self._patience = patience
+        self._timeouts = timeouts
         self._local = LocalLog(process, state, owner)
         self._replicated = ReplicatedState(
             state, lambda *what: owner.agreed.show(*what), lambda *what: owner.agreed.report(*what)
@@ -198,7 +198,7 @@ class ConsensusLog:
             lambda: owner.agreed.every_tick(),
             lambda: owner.agreed.beat(),
             lambda compared: owner.agreed.compare(compared),
-            self._patience,
+            self._timeouts,
         )
 
     def close(self) -> None:

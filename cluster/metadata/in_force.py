@@ -27,7 +27,7 @@ TICK = 0.05
 LEAST_SECONDS = 2.0
 
 
-class Patience(NamedTuple):
+class AnswerTimeouts(NamedTuple):
     """For how many ticks the answers to changes wait for a member.
 
     silent  after the last heartbeat of the leader that it has answered
@@ -38,7 +38,7 @@ class Patience(NamedTuple):
     behind: int
 
     @classmethod
-    def of(cls, net_ticktime: float, apply_lag: float) -> Patience:
+    def of(cls, net_ticktime: float, apply_lag: float) -> AnswerTimeouts:
         """From the settings, in seconds.
 
         A lease ends after three quarters of `net_ticktime`, and the leader does not prolong that of a member that has
@@ -52,24 +52,26 @@ class Patience(NamedTuple):
 class InForce:
     """Keeps the index up to which this node takes the log to be in force, and calls `report` with it when it rises."""
 
-    def __init__(self, raft: Raft, members: LogMembers, report: Callable[[int], None], patience: Patience) -> None:
+    def __init__(
+        self, raft: Raft, members: LogMembers, report: Callable[[int], None], timeouts: AnswerTimeouts
+    ) -> None:
         self.raft = raft
         self._members = members
         self._report = report
-        self._patience = patience
+        self._timeouts = timeouts
         #: The index up to which the log is in force.
         self.index = 0
         #: On the leader: up to where each member has applied the log, and the last index that it was sent as in force.
         self._applied_by: dict[str, int] = {}
         self._told: dict[str, int] = {}
-        #: On the leader: what was committed at each of the last `patience.behind` ticks, the oldest first.
-        self._committed_before = deque([0], patience.behind)
+        #: On the leader: what was committed at each of the last `timeouts.behind` ticks, the oldest first.
+        self._committed_before = deque([0], timeouts.behind)
 
     def leader_changed(self) -> None:
         """Forget what the members have reported to an earlier leader."""
         self._applied_by.clear()
         self._told.clear()
-        self._committed_before = deque([0], self._patience.behind)
+        self._committed_before = deque([0], self._timeouts.behind)
 
     def ticked(self, ticks: int) -> None:
         """Note that this many ticks have passed on the leader."""
@@ -117,7 +119,7 @@ class InForce:
         due = self._committed_before[0]
         for node in self._members.running():
             applied = self._applied_by.get(node, 0)
-            if applied >= due and (node == own or leading.is_heard(node, self._patience.silent)):
+            if applied >= due and (node == own or leading.is_heard(node, self._timeouts.silent)):
                 index = min(index, applied)
         return index
 

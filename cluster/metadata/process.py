@@ -16,7 +16,7 @@ from ...runtime.system.address import system_of
 from ..links.admission import Facts
 from .consensus_log import ConsensusLog
 from .contract import ConsensusStatus, ToClusterMetadata, ToConsensusWatcher, to_cluster_metadata, to_consensus_watcher
-from .in_force import Patience
+from .in_force import AnswerTimeouts
 
 #: The name to which the Metadata of other nodes sends messages about the log.
 CONSENSUS_NAME = "consensus"
@@ -52,7 +52,7 @@ class ClusterMetadata(Metadata):
             self._beat,
             self._holds_lease,
             context.settings.channel_operation_timeout / 1000,
-            Patience.of(context.settings.net_ticktime, context.settings.cluster_apply_lag / 1000),
+            AnswerTimeouts.of(context.settings.net_ticktime, context.settings.cluster_apply_lag / 1000),
         )
         self.register(CONSENSUS_NAME)
         await super().on_start(sender, context, node)

@@ -31,7 +31,7 @@ from ..consensus.log import Entry, Mark
 from ..consensus.messages import Heartbeat, Snapshot
 from ..consensus_store import compaction, write_of
 from . import digest, wire
-from .in_force import TICK, InForce, Patience
+from .in_force import TICK, AnswerTimeouts, InForce
 from .log_members import LogMembers
 from .replicated_state import COMMANDS_A_TURN, ReplicatedState
 from .snapshots import SnapshotReceiver, SnapshotSender, pack_snapshot
@@ -73,7 +73,7 @@ class LogReplication:
     ticked      called at every tick, or for several that are taken together
     beat        called every `HEARTBEAT_TICKS`, just before this node sends its own heartbeats if it leads
     took_digest called when this node leads and has a digest to compare
-    patience    for how long the answers to changes wait for a member
+    timeouts    for how long the answers to changes wait for a member
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class LogReplication:
         ticked: Callable[[], None],
         beat: Callable[[], None],
         took_digest: Callable[[digest.CompareDigest], None],
-        patience: Patience,
+        timeouts: AnswerTimeouts,
     ) -> None:
         self.raft = raft
         self._process = process
@@ -99,7 +99,7 @@ class LogReplication:
         self._members = LogMembers(raft, definitions)
         self._send_bytes = send
         self._replaced = replaced
-        self._in_force = InForce(raft, self._members, in_force, patience)
+        self._in_force = InForce(raft, self._members, in_force, timeouts)
         self._report_leader = led
         self._ticked = ticked
         self._beat = beat

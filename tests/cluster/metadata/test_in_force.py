@@ -10,19 +10,19 @@ from warren.cluster.consensus.leader import HEARTBEAT_TICKS
 from warren.cluster.consensus.membership import RaftMembers
 from warren.cluster.membership.majority.failure_detector import HEARTBEAT_SECONDS
 from warren.cluster.membership.majority.lease import LEASE_SHARE
-from warren.cluster.metadata.in_force import TICK, InForce, Patience
+from warren.cluster.metadata.in_force import TICK, AnswerTimeouts, InForce
 
 
 class Leading:
     """The leader a, and the member b, which answered its last heartbeat at the tick `heard`."""
 
-    def __init__(self, patience):
+    def __init__(self, timeouts):
         self.now = self.heard = 0
         self.raft = SimpleNamespace(
             node="a", log=SimpleNamespace(committed=10, members=RaftMembers(("a", "b"))), leading=self
         )
         members = SimpleNamespace(running=lambda: ["a", "b"])
-        self.in_force = InForce(self.raft, members, lambda index: None, patience)
+        self.in_force = InForce(self.raft, members, lambda index: None, timeouts)
         self.in_force.member_applied("b", 10, own=10)
         self.pass_time(200)
         assert self.in_force.index == 10
@@ -53,7 +53,7 @@ class Leading:
 @pytest.mark.parametrize("apply_lag", [0.1, 1.0, 30.0])
 def test_a_member_that_lags_counts_until_its_lease_has_ended(net_ticktime, apply_lag):
     """The leader prolongs the lease of a member that lags until the first beat after `cluster_apply_lag`."""
-    leading = Leading(Patience.of(net_ticktime, apply_lag))
+    leading = Leading(AnswerTimeouts.of(net_ticktime, apply_lag))
     lease_ends = apply_lag + HEARTBEAT_SECONDS + LEASE_SHARE * net_ticktime
     waited = leading.seconds_until_in_force(is_heard=True)
     assert lease_ends <= waited - HEARTBEAT_TICKS * TICK
@@ -63,7 +63,7 @@ def test_a_member_that_lags_counts_until_its_lease_has_ended(net_ticktime, apply
 @pytest.mark.parametrize("net_ticktime", [0.5, 2.0, 20.0])
 def test_a_member_that_is_silent_counts_until_its_lease_has_ended(net_ticktime):
     """Its last question for a lease came a beat after the last heartbeat that it has answered, at most."""
-    leading = Leading(Patience.of(net_ticktime, 60.0))
+    leading = Leading(AnswerTimeouts.of(net_ticktime, 60.0))
     lease_ends = HEARTBEAT_SECONDS + LEASE_SHARE * net_ticktime
     waited = leading.seconds_until_in_force(is_heard=False)
     assert lease_ends <= waited
