@@ -14,7 +14,8 @@ While the master has neither mirrors nor learners it makes no instructions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ...gm_ring.frames import Instruction
 from ...seams import seam
@@ -40,9 +41,17 @@ UNTOLD_MOST = SKIPPED // 2
 #: How many messages a mirror takes from its head in one step.
 PULLED_AT_ONCE = 4096
 
-#: Every empty set takes 216 bytes and every empty dict 64, so idle queues share them.
-_NO_NUMBERS: frozenset[int] = frozenset()
+#: Every empty dict takes 64 bytes, so idle queues share this one.
 _NO_LEVELS: Mapping[int, int] = {}
+
+
+class Purge(NamedTuple):
+    """A purge at a mirror (`MirroredQueue.keep_only`)."""
+
+    #: The numbers of the messages that stay.
+    kept: frozenset[int]
+    #: By level, the number behind the last message that had come before the purge.
+    ends: Mapping[int, int]
 
 
 class MirroredQueue(BackingQueue):
@@ -77,10 +86,10 @@ class MirroredQueue(BackingQueue):
         self._reign = 1
         #: At the master: the mirrors have received that all numbers of level 0 below this one are given.
         self._told = 0
-        #: At a mirror: messages that are to leave (`remove`), or to be taken from the head because they stay
-        #: (`keep_only`), and that stand behind messages which must be read from the disk first.
-        self._leaving: deque[tuple[range, bool]] | None = None
-        self._kept = _NO_NUMBERS
+        #: At a mirror: messages that are to leave (`remove`), or that are to be taken from the head because they stay
+        #: in a purge, and that stand behind messages which must be read from the disk first. The end of a purge has no
+        #: messages.
+        self._leaving: deque[tuple[range, Purge | None]] | None = None
 
     def took(self, count: int) -> None:
         """Note that the ring has taken the instructions of this turn, and numbered them up to `count`."""
@@ -166,15 +175,16 @@ class MirroredQueue(BackingQueue):
         """Remove messages from a mirror, wherever in its queue they are."""
         gone = list(leaving)
         self._forget_returns(gone)
-        self._leave([(span, False) for span in gone])
+        self._leave([(span, None) for span in gone])
 
     def keep_only(self, kept: Sequence[range]) -> None:
-        """Remove all messages but these from a mirror."""
+        """Remove all messages but these from a mirror, and but those that come later."""
         # The messages to keep are taken from the head first, and the rest is purged.
-        self._kept = frozenset(number for span in kept for number in span)
-        self._leave([*((span, True) for span in kept), (range(0), True)])
+        ends = {level: self._next(level) for level in self._levels()}
+        purge = Purge(frozenset(number for span in kept for number in span), ends)
+        self._leave([*((span, purge) for span in kept), (range(0), purge)])
 
-    def _leave(self, leaving: list[tuple[range, bool]]) -> None:
+    def _leave(self, leaving: list[tuple[range, Purge | None]]) -> None:
         if self._leaving is None:
             self._leaving = deque()
         self._leaving += leaving
@@ -213,19 +223,34 @@ class MirroredQueue(BackingQueue):
         """Go on with the messages that are to leave, as far as the head is in memory."""
         inner, leaving = self.inner, self._leaving
         while leaving:
-            span, is_kept = leaving[0]
-            if not span:
-                # The end of `keep_only`: the messages to keep are pending now, and all others leave.
-                while inner.purge(UNLIMITED):
-                    pass
-                inner.ack([number for number in inner.pending_numbers() if number not in self._kept])
-            elif (is_kept or inner.ack(span) < len(span)) and not self._pull(span, is_kept):
+            span, purge = leaving[0]
+            if purge is not None:
+                is_done = self._pull(span, span) if span else self._end_purge(purge)
+            else:
+                is_done = inner.ack(span) == len(span) or self._pull(span)
+            if not is_done:
                 return
             leaving.popleft()
 
-    def _pull(self, span: range, is_kept: bool) -> bool:
+    def _end_purge(self, purge: Purge) -> bool:
+        """Remove all messages of a purge; those that stay are pending now. Returns False if it must read the disk."""
+        inner, ends = self.inner, purge.ends
+        if all(self._next(level) == ends.get(level) for level in self._levels()):
+            while inner.purge(UNLIMITED):
+                pass
+        else:
+            # Messages have come while the disk was read. They stand behind those that leave, so take these singly.
+            for level in sorted(ends, reverse=True):
+                span = range(level << LEVEL_SHIFT, ends[level])
+                if span and not self._pull(span, purge.kept):
+                    return False
+        pending = inner.pending_numbers()
+        inner.ack([each for each in pending if each not in purge.kept and each < ends.get(each >> LEVEL_SHIFT, 0)])
+        return True
+
+    def _pull(self, span: range, stays: Collection[int] = ()) -> bool:
         """Take messages from the head, as a consumer would, until none of the span is ready. Those of the span leave,
-        unless `is_kept`. Returns False if the disk must be read first.
+        unless they are in `stays`. Returns False if the disk must be read first.
         """
         inner = self.inner
         level = span[0] >> LEVEL_SHIFT
@@ -236,9 +261,11 @@ class MirroredQueue(BackingQueue):
             count = inner.available(PULLED_AT_ONCE if above else min(PULLED_AT_ONCE, span[-1] + 1 - head.tag))
             if not count:
                 return False
-            inner.fetch(count, True)
-            if not is_kept:
+            fetched = inner.fetch(count, True)
+            if not stays:
                 inner.ack(span)
+            elif stays is not span:
+                inner.ack([tag for part in fetched for tag in part.tags if tag in span and tag not in stays])
         return not len(inner)
 
     def promote(self) -> None:

@@ -73,7 +73,8 @@ class MirroredRangeQueue(MirroredQueue, SupportsRangeRead):
 
     def keep_only(self, kept: Sequence[range]) -> None:
         super().keep_only(kept)
-        for number in [number for number in self.returns if number not in self._kept]:
+        stays = {number for span in kept for number in span}
+        for number in [number for number in self.returns if number not in stays]:
             del self.returns[number]
 
     def _forget_returns(self, leaving: Iterable[range]) -> None:
