@@ -63,8 +63,13 @@ class Confirming:
 
     @seam("replica: whether a learner has what was confirmed")
     def is_level(self, told: int) -> bool:
-        """Whether all members that count have whatever was confirmed, and have received the stream up to `told`."""
-        return self.received >= max(self.highest_received, told) and self.stored >= self.highest_stored
+        """Whether all members that count have whatever was confirmed, and have received and stored the stream up to
+        `told`.
+
+        A learner has copied the messages that were confirmed before this master had a ring, or by an earlier master.
+        They count as stored there up to a position before `told`, at which the copy had ended.
+        """
+        return self.received >= max(self.highest_received, told) and self.stored >= max(self.highest_stored, told)
 
     @property
     def is_waiting(self) -> bool:

@@ -4,6 +4,7 @@ Each replica has its backing queue, its ring and its rule of confirms as in a br
 replicas and are delivered when a test says so; a test kills replicas and applies rows. The laws:
 
 - *CL-74, I1*: a message that was confirmed is at every member that is ever in the ring, or has been removed.
+- *CL-75*: a learner that is proposed for the ring has on its disk whatever was confirmed.
 - *CL-77, I7*: at rest all members of the ring have the same messages under the same numbers.
 - *I9*: if there was only one master, a message that it has removed is at no replica.
 - *P9*: a new master offers all its messages again, flagged as redelivered.
@@ -185,9 +186,11 @@ class FakeReplica:
     def spawn(self, coroutine) -> None:
         self.copies |= coroutine.__name__ == "_run"
         self.lags += coroutine.__name__ == "_report_lag"
-        if coroutine.__name__ == "_admit":
-            self.proposed = self.row.group.epoch, coroutine.cr_frame.f_locals["member"]
+        proposed = coroutine.cr_frame.f_locals["member"] if coroutine.__name__ == "_admit" else None
         coroutine.close()
+        if proposed is not None:
+            self.proposed = self.row.group.epoch, proposed
+            self._group.check_proposed(proposed)
 
     def ask(self, address, message):
         """Ask another member's replica, which does so at once."""
@@ -318,6 +321,13 @@ class Group:
             waiting = [low for low, high in other.backing.unsynced if low <= number <= high]
             if waiting and other.is_alive:
                 raise Violation(f"{content!r} was confirmed, and is not on the disk of {member}")
+
+    def check_proposed(self, learner: Member) -> None:
+        found = self.replicas[learner]
+        for first, last in found.backing.unsynced:
+            lost = {found.numbers.get(number) for number in range(first, last + 1)} & self.confirmed.keys() - self.gone
+            if lost:
+                raise Violation(f"{lost} were confirmed, and are not on the disk of {learner}, which is to be admitted")
 
     def arrive(self, pair) -> bool:
         wire = self.wires.get(pair)

@@ -109,6 +109,30 @@ def test_a_learner_keeps_no_message_in_memory_while_it_copies(monkeypatch):
     assert learner.replication._learner._target.is_done and modes == ["lazy", "lazy", "default"]
 
 
+@pytest.mark.parametrize("is_promoted", [False, True], ids=["the only replica", "a promoted replica"])
+def test_a_learner_is_admitted_when_its_disk_has_the_copy(is_promoted):
+    """The copy has messages that were confirmed before the master had a learner, or by another master. If all nodes
+    lose their power, the disk of any member of the ring may be the only one that brings the queue back (CL-44).
+    """
+    group = Group("ab" if is_promoted else "a")
+    group.publish(3)
+    group.run()
+    if is_promoted:
+        group.kill(group.row.group.master)
+        group.remove(group.row.group.master)
+        group.apply(group.master)
+        group.run()
+    learner, master = group.learn("c"), group.master
+    arrive(group)
+    copy_chunk(learner, master)
+    learner.replication._learner._ask_to_be_admitted()
+    arrive(group)
+    assert master.replication._admission.proposed == learner.member and master.proposed is None
+    group.sync(learner)
+    arrive(group)
+    assert master.proposed == (group.row.group.epoch, learner.member)
+
+
 def test_a_learner_waits_for_its_disk_when_it_has_taken_much(monkeypatch):
     """A learner waits for its disk when a certain number of bytes are not synced. To wait for each chunk took most of
     the time of a copy, and never to wait would fill the memory if the disk is slow.
@@ -188,6 +212,7 @@ def test_a_publish_from_before_a_learner_came_is_not_unknown_to_it():
     copy_chunk(learner, first)
     copy = learner.replication._learner
     copy._ask_to_be_admitted()
+    group.sync(learner)
     arrive(group)
     assert learner.numbers == first.numbers and first.proposed is not None
     group.admit(learner)
