@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 from ..seams import seam
+from ..store.queue.levels.level_tags import LEVEL_SHIFT
 
 #: Closed ranges of numbers, ascending and disjoint.
 Ranges = list[tuple[int, int]]
@@ -17,6 +19,7 @@ class Confirming:
 
     __slots__ = (
         "_durable",
+        "_earlier",
         "_ringed",
         "_safe",
         "_transient",
@@ -33,6 +36,8 @@ class Confirming:
         self._transient: deque[tuple[int, int, int]] | None = None
         #: Numbers that are safe at the master and wait for the ring.
         self._safe: Ranges = []
+        #: By level: messages below this number were published before the queue was mirrored.
+        self._earlier: Mapping[int, int] = {}
         #: Numbers that the whole ring has and that are not safe at the master yet.
         self._ringed: Ranges = []
         #: The positions up to which all members that count have received the stream, and have stored it.
@@ -40,6 +45,12 @@ class Confirming:
         #: The highest positions on which confirms have relied: of transient messages, which all members must have
         #: received, and of persistent ones, which all must have stored.
         self.highest_received = self.highest_stored = 0
+
+    def begin(self, ends: Mapping[int, int]) -> None:
+        """Note that the queue is mirrored from now on. `ends` has, by level, the number that its next message gets: all
+        messages before that are in no instruction, and some may not be safe at the master yet.
+        """
+        self._earlier = {level: end for level, end in ends.items() if end > level << LEVEL_SHIFT}
 
     def published(self, position: int, first: int, last: int, is_durable: bool) -> None:
         """Note messages, in the instruction at this position, for which a publisher awaits a confirm."""
@@ -80,6 +91,9 @@ class Confirming:
         """The numbers that are confirmed now; `safe` are those that have become safe at the master."""
         for first, last in safe:
             _add(self._safe, first, last)
+            end = self._earlier.get(first >> LEVEL_SHIFT, 0) if self._earlier else 0
+            if first < end:
+                self.needs_no_mirror(first, min(last, end - 1))
         if not may_confirm:
             return []
         self.highest_stored = max(self.highest_stored, self._reach(self._durable, self.stored))

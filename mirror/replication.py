@@ -129,6 +129,7 @@ class MirrorReplication:
         publishers.is_complete = self._member in self._ring.view.members and not is_resurrected
         for _, _, parts in replica.state.confirms.unconfirmed:
             publishers.took(parts)
+        self._mirrored.confirming.begin(self._mirrored.ends())
         # The previous master may have delivered every message, and may have given numbers that are not on this disk.
         self._mirrored.begin(replica.row.group.reign, is_resurrected)
         self._note_followers()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from ...gm_ring.frames import Instruction
 from ...seams import seam
@@ -30,6 +29,7 @@ from ...store.queue.variable.read_ahead import ReadAheadJob
 from .. import instructions
 from ..confirming import Confirming
 from ..publishers import Publishers
+from .purge import Purge
 
 #: How many numbers each master leaves out, because the one before it may have given them to messages that no other
 #: replica has received.
@@ -43,15 +43,6 @@ PULLED_AT_ONCE = 4096
 
 #: Every empty dict takes 64 bytes, so idle queues share this one.
 _NO_LEVELS: Mapping[int, int] = {}
-
-
-class Purge(NamedTuple):
-    """A purge at a mirror (`MirroredQueue.keep_only`)."""
-
-    #: The numbers of the messages that stay.
-    kept: frozenset[int]
-    #: By level, the number behind the last message that had come before the purge.
-    ends: Mapping[int, int]
 
 
 class MirroredQueue(BackingQueue):
@@ -163,6 +154,10 @@ class MirroredQueue(BackingQueue):
         for number in floors:
             self.reserve(number + (self._reign - reign) * SKIPPED)
 
+    def ends(self) -> dict[int, int]:
+        """By level, the number that the next message gets."""
+        return {level: self._next(level) for level in self._levels()}
+
     def _levels(self) -> list[int]:
         """Level 0, and all levels in which a number may have been given as far as this replica can tell."""
         inner = self.inner
@@ -180,8 +175,7 @@ class MirroredQueue(BackingQueue):
     def keep_only(self, kept: Sequence[range]) -> None:
         """Remove all messages but these from a mirror, and but those that come later."""
         # The messages to keep are taken from the head first, and the rest is purged.
-        ends = {level: self._next(level) for level in self._levels()}
-        purge = Purge(frozenset(number for span in kept for number in span), ends)
+        purge = Purge(frozenset(number for span in kept for number in span), self.ends())
         self._leave([*((span, purge) for span in kept), (range(0), purge)])
 
     def _leave(self, leaving: list[tuple[range, Purge | None]]) -> None:
@@ -235,11 +229,11 @@ class MirroredQueue(BackingQueue):
     def _end_purge(self, purge: Purge) -> bool:
         """Remove all messages of a purge; those that stay are pending now. Returns False if it must read the disk."""
         inner, ends = self.inner, purge.ends
-        if all(self._next(level) == ends.get(level) for level in self._levels()):
+        if self.ends() == ends:
             while inner.purge(UNLIMITED):
                 pass
         else:
-            # Messages have come while the disk was read. They stand behind those that leave, so take these singly.
+            # Messages have come while the disk was read. They stand behind those that leave.
             for level in sorted(ends, reverse=True):
                 span = range(level << LEVEL_SHIFT, ends[level])
                 if span and not self._pull(span, purge.kept):
@@ -449,8 +443,8 @@ class MirroredQueue(BackingQueue):
         return self.inner.requeue(tags)
 
     def purge(self, limit: int = UNLIMITED) -> int:
-        # The caller purges step by step until nothing is left, without other operations in between. So one instruction,
-        # at the first step, is enough.
+        # The caller purges in steps until nothing is left, without other operations in between: one instruction is
+        # enough.
         count = self.inner.purge(limit)
         if count and not self._is_purging and self.is_followed:
             self.out.append(instructions.purge(list(self.inner.pending_numbers())))
