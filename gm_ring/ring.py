@@ -37,10 +37,14 @@ from .frames import Attach, Fenced, Frame, Instruction, Numbers, Position, Pubs,
 from .receiver import Receiver, SentStream
 from .stream_state import StreamState
 from .turn import Completed, StreamDelivery, Turn
-from .view import Member, Stream, View
+from .view import Member, Stream, View, begins_anew, has_new_speaker
 
 #: Bytes that a learner keeps beyond what members need, because others that copy the queue may follow it next.
 KEPT_FOR_LEARNERS = 256 << 10
+
+#: Bytes that a member keeps at most for learners that have not acknowledged them. They were sent, so a learner lacks
+#: them only if its connection was lost. Then it leaves, and its replica begins anew (CL-88).
+KEPT_FOR_SLOW_LEARNERS = 16 << 20
 
 #: How many frames of senders that are not in the view are kept until a view may have them.
 STRANGERS_MOST = 64
@@ -114,6 +118,16 @@ class RingMember:
     def retained_bytes(self) -> int:
         return sum([state.retained.size for state in self._streams.values()])
 
+    def kept_from(self, stream: Stream) -> int:
+        """The position up to which this member has forgotten the stream."""
+        return self._streams[stream].retained.base
+
+    def slowest_learners(self, stream: Stream) -> list[Member]:
+        """The learners of this member because of which it cannot forget more of the stream."""
+        base, done = self.kept_from(stream), self._streams[stream].done
+        followers = [(name, each) for name, each in self._receivers.items() if name in self.view.learners]
+        return [name for name, each in followers if each.streams[stream].acked <= base < done]
+
     def lag_of_right(self) -> int:
         """How many instructions the right neighbour has not been sent."""
         right = self.view.right_of(self.me)
@@ -171,7 +185,7 @@ class RingMember:
                 state.counted = {}  # learners send their positions again, unless they may be ahead of the last member
             state.counted = {name: numbers for name, numbers in state.counted.items() if name in view.learners}
         if not self._is_member and view.left_of(self.me) != self._left and self._streams:
-            if self._left not in view.members or _has_new_speaker(old, view):
+            if self._left not in view.members or has_new_speaker(old, view):
                 # The new neighbour may have received less than this learner, and the stream may continue differently.
                 self.is_out_of_sync = True
             for state in self._streams.values():
@@ -180,7 +194,7 @@ class RingMember:
         right = view.right_of(self.me)
         for name in [name for name in self._receivers if name != right and not self._is_follower(name)]:
             del self._receivers[name]
-        if view.left_of(self.me) != self._left or _begins_anew(old, view):
+        if view.left_of(self.me) != self._left or begins_anew(old, view):
             self._attach()
         strangers, self._strangers = self._strangers, {}
         for (name, _), frame in strangers.items():
@@ -210,7 +224,7 @@ class RingMember:
             return False
         if old.speakers.get(stream) == self.me:
             return state.reported[0] < state.retained.last
-        if state.done >= state.retained.last or not (self._is_member or _has_new_speaker(old, self.view)):
+        if state.done >= state.retained.last or not (self._is_member or has_new_speaker(old, self.view)):
             return False
         return state.is_ahead or not self._before(old, stream) >= self._before(self.view, stream)
 
@@ -462,27 +476,10 @@ class RingMember:
                 if name in self.view.learners
             ]
             state.retained.cut(min([state.done, *needed]), KEPT_FOR_LEARNERS if self._fellows else 0)
+            state.retained.cut(state.done, KEPT_FOR_SLOW_LEARNERS)
 
     def _send(self, to: Member, frame: Frame) -> None:
         self._frames.append((to, frame))
-
-
-def _begins_anew(old: View, view: View) -> bool:
-    """Whether members attach anew although their neighbours are the same.
-
-    They do if a stream has another speaker; if a member has come, because earlier numbers do not include it; and if
-    views were skipped, in which a neighbour may have had other neighbours.
-    """
-    return view.epoch != old.epoch and (
-        view.epoch > old.epoch + 1
-        or not set(view.members) <= set(old.members)
-        or any([old.speakers.get(stream) != speaker for stream, speaker in view.speakers.items()])
-    )
-
-
-def _has_new_speaker(old: View, view: View) -> bool:
-    """Whether a stream has another speaker, or has ended."""
-    return any([view.speakers.get(stream) != speaker for stream, speaker in old.speakers.items()])
 
 
 def _distinct(members: Iterable[Member | None]) -> list[Member]:

@@ -47,3 +47,21 @@ class View:
             return None
         right = self.members[(self.members.index(member) + 1) % len(self.members)]
         return right if right != member else None
+
+
+def begins_anew(old: View, view: View) -> bool:
+    """Whether members attach anew although their neighbours are the same.
+
+    They do if a stream has another speaker; if a member has come, because earlier numbers do not include it; and if
+    views were skipped, in which a neighbour may have had other neighbours.
+    """
+    return view.epoch != old.epoch and (
+        view.epoch > old.epoch + 1
+        or not set(view.members) <= set(old.members)
+        or any([old.speakers.get(stream) != speaker for stream, speaker in view.speakers.items()])
+    )
+
+
+def has_new_speaker(old: View, view: View) -> bool:
+    """Whether a stream has another speaker, or has ended."""
+    return any([view.speakers.get(stream) != speaker for stream, speaker in old.speakers.items()])

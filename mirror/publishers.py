@@ -133,9 +133,13 @@ class Reclaims:
     def ask(self, channel_id: str, ranges: list[Range], sender: Sender) -> None:
         self._asked.append((channel_id, ranges, sender))
 
+    def await_members(self, confirming: Confirming) -> bool:
+        """Whether another member lacks, or has not stored, a publish that this replica took as a mirror."""
+        return min(confirming.received, confirming.stored) < self._begin
+
     def are_mirrored(self, confirming: Confirming) -> bool:
         """Whether all publishes that this replica took as a mirror are safe on all members."""
-        return self._is_safe and min(confirming.received, confirming.stored) >= self._begin
+        return self._is_safe and not self.await_members(confirming)
 
     def refuse(self, replica: Replica) -> None:
         """Answer all questions with AmqpError 404: it cannot be found out any more which publishes are safe."""

@@ -103,7 +103,10 @@ class MirrorReplication:
         self._mirrored = mirrored(replica.backing, replica.row.durable)
         self._admission = LearnerAdmission(replica, self._mirrored)
         self._ring = RingMember(self._member, self._admission.view())
-        self._eviction = Eviction(replica, self._member, self._ring, self._mirrored, self._admission)
+        #: The questions of channels after a failover.
+        self._reclaims = Reclaims()
+        shared = self._mirrored, self._admission, self._reclaims
+        self._eviction = Eviction(replica, self._member, self._ring, *shared)
         self._safety = Safety()
         self._follower = Follower(replica, self._mirrored, self._safety)
         if replica.state.deduplication is not None:
@@ -118,8 +121,6 @@ class MirrorReplication:
         self._learner = Learner(replica, self._ring, self._mirrored, self._follower.take) if self._is_learner else None
         self._follower.learner = self._learner
         self._slow_publishers = SlowPublishers(replica.state.credit, replica.credit_freed)
-        #: The questions of channels after a failover.
-        self._reclaims = Reclaims()
         self._times = BroadcastTimes(replica.state.histograms.ring_broadcast, replica.now)
         #: The position of the last instruction that this mirror has followed.
         self._followed = 0

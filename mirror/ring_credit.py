@@ -16,11 +16,16 @@ WINDOW_BYTES = 8 << 20
 def bound(replica: Replica, retained: int) -> None:
     """Block the publishers of this master, or unblock them, according to the bytes that its ring retains."""
     credit = replica.state.credit
-    if retained > WINDOW_BYTES and RING_PEER not in credit.credit_blocked:
+    if retained > WINDOW_BYTES and not is_blocked(replica):
         credit.relate(RING_PEER, kind=RING_PEER)
         credit.block(RING_PEER)
-    elif retained <= WINDOW_BYTES // 2 and RING_PEER in credit.credit_blocked:
+    elif retained <= WINDOW_BYTES // 2 and is_blocked(replica):
         credit.unblock(RING_PEER)
         credit.peer_down(RING_PEER)
         if not credit.blocked:
             replica.credit_freed()
+
+
+def is_blocked(replica: Replica) -> bool:
+    """Whether the publishers of this master are blocked because of what its ring retains."""
+    return RING_PEER in replica.state.credit.credit_blocked

@@ -1,8 +1,13 @@
 """Stalled rings: when the numbers of a ring stand still, and which member leaves the ring then (CL-80).
 
-`StallWatch` notices that something is outstanding and nothing has risen for a while. Then the master asks the others
-how far they are, and `victim` chooses the member that has to leave the ring, so that publishes are confirmed again. If
-no member is ahead of another one, none of them holds up the ring, and nobody is evicted.
+Something is outstanding while publishers await confirms, while they are blocked because the master retains too much for
+others, and while a new master waits until all have what it took as a mirror: until then it answers no channel that asks
+for its publishes. `StallWatch` notices that nothing has risen for a while. Then the master asks the others how far they
+are, and `victim` chooses the member that has to leave the ring, so that the queue goes on. If no member is ahead of
+another one, none of them holds up the ring, and nobody is evicted.
+
+A master that is alone in its ring retains its stream for its learners only. A learner for which it cannot forget
+anything while publishers are blocked is removed.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from ..gm_ring.wire import ONLY
 from ..routing.phrases import queue_phrase
 from ..routing.rows import Member
 from ..runtime.errors import ProcessDown, ProcessTimeout
+from . import ring_credit
 from .policy import policy_of
 
 if TYPE_CHECKING:
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from ..gm_ring.ring import RingMember
     from .backing.mirrored_queue import MirroredQueue
     from .learner_admission import LearnerAdmission
+    from .publishers import Reclaims
 
 log = logging.getLogger("warren.mirror")
 
@@ -54,11 +61,13 @@ class StallWatch:
     __slots__ = ("_numbers", "_since")
 
     def __init__(self) -> None:
-        self._numbers: tuple[int, int] | None = None
+        self._numbers: tuple[int, ...] | None = None
         self._since = 0.0
 
-    def is_stalled(self, now: float, is_outstanding: bool, numbers: tuple[int, int], seconds: float) -> bool:
-        """`numbers` are what all have received and stored; `seconds` is how long they may stand still."""
+    def is_stalled(self, now: float, is_outstanding: bool, numbers: tuple[int, ...], seconds: float) -> bool:
+        """`numbers` show the progress, for example what all have received and stored; `seconds` is how long they may
+        stand still.
+        """
         if not is_outstanding:
             self._numbers = None
         elif numbers != self._numbers:
@@ -88,22 +97,35 @@ def victim(ring: Sequence[Member], standings: Mapping[Member, Standing]) -> tupl
 class Eviction:
     """Has the master of a ring evict the member that holds it up. Belongs to the replica `replica`."""
 
-    __slots__ = ("_admission", "_member", "_mirrored", "_replica", "_ring", "_watch")
+    __slots__ = (*("_admission", "_blocked", "_member", "_mirrored", "_reclaims", "_replica", "_ring", "_waiting"),)
 
     def __init__(
-        self, replica: Replica, member: Member, ring: RingMember, mirrored: MirroredQueue, admission: LearnerAdmission
+        self,
+        replica: Replica,
+        member: Member,
+        ring: RingMember,
+        mirrored: MirroredQueue,
+        admission: LearnerAdmission,
+        reclaims: Reclaims,
     ) -> None:
         self._replica = replica
         self._ring = ring
         self._mirrored = mirrored
         self._admission = admission
         self._member = member
-        self._watch = StallWatch()
+        self._reclaims = reclaims
+        #: Watch the ring while somebody waits for it, and while publishers are blocked.
+        self._waiting, self._blocked = StallWatch(), StallWatch()
 
     @property
     def is_outstanding(self) -> bool:
-        """Whether a publisher waits for the other members."""
-        return self._mirrored.is_followed and self._mirrored.confirming.is_waiting
+        """Whether anybody waits for the other members, or for a learner."""
+        return self._mirrored.is_followed and (self._is_awaited or ring_credit.is_blocked(self._replica))
+
+    @property
+    def _is_awaited(self) -> bool:
+        confirming = self._mirrored.confirming
+        return confirming.is_waiting or self._reclaims.await_members(confirming)
 
     def standing(self) -> tuple[int, int, int]:
         """How far this member is: the fields of `Standing`."""
@@ -111,10 +133,15 @@ class Eviction:
 
     def look_for_stall(self) -> None:
         """Evict a member if the ring has stood still for too long. Called once in a while at the master."""
-        confirming, now = self._mirrored.confirming, self._replica.now()
+        confirming, now, seconds = self._mirrored.confirming, self._replica.now(), self._ack_timeout
         numbers = confirming.received, confirming.stored
-        if self._watch.is_stalled(now, self.is_outstanding, numbers, self._ack_timeout) and self._mirrored.may_confirm:
-            self._replica.spawn(self._evict())
+        is_awaited = self._mirrored.is_followed and self._is_awaited
+        is_stalled = self._waiting.is_stalled(now, is_awaited, numbers, seconds)
+        is_blocked = self._mirrored.is_followed and ring_credit.is_blocked(self._replica)
+        is_full = self._blocked.is_stalled(now, is_blocked, (self._ring.kept_from(ONLY),), seconds)
+        if (is_stalled or is_full) and self._mirrored.may_confirm:
+            slowest = [Member(*each) for each in self._ring.slowest_learners(ONLY)] if is_full else []
+            self._replica.spawn(self._remove(slowest) if slowest else self._evict())
 
     @property
     def _ack_timeout(self) -> float:
@@ -136,12 +163,22 @@ class Eviction:
         found = victim(ring, standings)
         if found is None or replica.row.group != group or not self.is_outstanding:
             return
-        (member, why), row = found, replica.row
+        member, why = found
+        if member in counted:
+            await self._remove([member], why)
+            return
+        row = replica.row
+        where = row.vhost, row.name, row.queue_id, group.epoch
+        await self._propose(member, why, EvictFromRings((where,), member.node, why))
+
+    async def _remove(self, learners: Sequence[Member], why: str = "it does not take what it is sent") -> None:
+        row = self._replica.row
+        for learner in learners:
+            await self._propose(learner, why, RemoveLearner(row.vhost, row.name, row.queue_id, learner))
+
+    async def _propose(self, member: Member, why: str, command: GroupCommand) -> None:
+        replica, row = self._replica, self._replica.row
         log.warning("%s: the replica on %s is evicted: %s", queue_phrase(row.vhost, row.name), member.node, why)
         self._admission.bar(member)
-        where = row.vhost, row.name, row.queue_id
-        command: GroupCommand = EvictFromRings(((*where, group.epoch),), member.node, why)
-        if member in counted:
-            command = RemoveLearner(*where, member)
         with suppress(AmqpError, ProcessDown):
             await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))

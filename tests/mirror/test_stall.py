@@ -1,11 +1,19 @@
-"""When a ring counts as stalled, and which member has to leave it (CL-80)."""
+"""When a ring counts as stalled, and which replica has to leave then (CL-69, CL-80)."""
 
 from __future__ import annotations
 
 import pytest
 
-from warren.mirror.stall import StallWatch, Standing, victim
+from warren.actors.queue.mirroring import DONE_TIMER, RING_PEER, STALL_TIMER
+from warren.gm_ring.ring import KEPT_FOR_SLOW_LEARNERS
+from warren.mirror.ring_credit import WINDOW_BYTES
+from warren.mirror.stall import ACK_TIMEOUT, StallWatch, Standing, victim
 from warren.routing.rows import Member
+from warren.store.messages.message import Origin
+
+from .replicas import FakeReplica, Group
+
+SIZE = 1 << 20
 
 A, B, C = (Member(f"warren@{name}", "1", at) for at, name in enumerate("abc", 1))
 
@@ -44,3 +52,136 @@ def test_of_two_members_the_mirror_whose_disk_stands_still_leaves():
     assert victim((A, B), {A: Standing(9, 0, 0), B: Standing(9, 4, 0)})[0] == B
     assert victim((A, B), {A: Standing(9, 0, 0), B: Standing(9, 9, 0)}) is None
     assert victim((A,), {A: Standing(9, 0, 0)}) is None
+
+
+@pytest.fixture(autouse=True)
+def spawned(monkeypatch):
+    """What replicas have begun: the name of each coroutine, and the learners that it is to remove."""
+    found, spawn = [], FakeReplica.spawn
+
+    def note(self, coroutine):
+        if coroutine.__name__ in ("_evict", "_remove"):
+            found.append((coroutine.__name__, coroutine.cr_frame.f_locals.get("learners")))
+        spawn(self, coroutine)
+
+    monkeypatch.setattr(FakeReplica, "spawn", note)
+    return found
+
+
+def publish(group, count):
+    """Publish large messages without asking for confirms."""
+    for _ in range(count):
+        group.master.mirrored.publish(Origin("", ("orders",), True), [bytes(SIZE)], SIZE, None, False)
+        group.end_turn(group.master)
+
+
+def fill(group):
+    """Publish more than the master may retain."""
+    publish(group, WINDOW_BYTES // SIZE + 1)
+    assert RING_PEER in group.master.credit.credit_blocked
+
+
+def arrive(group, *pairs):
+    """Deliver all frames in flight, or only those between these pairs of replicas."""
+    while any([group.arrive(pair) for pair in pairs or list(group.wires)]):
+        pass
+
+
+def wait(group):
+    """Let time pass until a ring that stands still has stalled."""
+    replication = group.master.replication
+    for _ in range(2):
+        assert replication._eviction.is_outstanding
+        replication.timer_fired(STALL_TIMER)
+        group.now += ACK_TIMEOUT / 1000
+    replication.timer_fired(STALL_TIMER)
+
+
+def test_a_member_that_takes_nothing_does_not_block_publishers_that_want_no_confirms(spawned):
+    group = Group("abc")
+    group.run()
+    fill(group)
+    wait(group)
+    assert ("_evict", None) in spawned
+
+
+def test_a_channel_that_asks_a_new_master_is_not_kept_waiting_by_a_member_that_takes_nothing(spawned):
+    """The channel publishes nothing else before it has its answer, so no publish awaits a confirm."""
+    group = Group("abc")
+    group.run()
+    first, second, _ = group.replicas
+    group.publish()
+    arrive(group, (first, second))
+    group.kill(first)
+    group.remove(first)
+    group.apply(group.replicas[second])
+    group.master.replication.reclaim(None, "c1", [(1, 1)])
+    group.sync(group.master)
+    assert group.master.replies == [] and not group.master.mirrored.confirming.is_waiting
+    wait(group)
+    assert ("_evict", None) in spawned
+
+
+def test_a_learner_that_takes_nothing_does_not_block_publishers(spawned):
+    """The master is alone in its ring, and removes the learner that it cannot reach. Acknowledgements go on, so its
+    stream does not stand still.
+    """
+    group = Group("a")
+    group.publish(3)
+    group.run()
+    lost, well = group.learn("b"), group.learn("c")
+    arrive(group)
+    fill(group)
+    replication = group.master.replication
+    replication.timer_fired(STALL_TIMER)
+    for _ in range(3):
+        arrive(group, *((group.master.member, well.member), (well.member, group.master.member)))
+        group.now += ACK_TIMEOUT / 3000
+        group.consume(1, "ack")
+        assert RING_PEER in group.master.credit.credit_blocked and not spawned
+    replication.timer_fired(STALL_TIMER)
+    assert spawned == [("_remove", [lost.member])]
+    group.forget_learner()
+    group.apply(group.master)
+    assert RING_PEER not in group.master.credit.credit_blocked
+
+
+def test_a_learner_that_comes_nearer_is_not_removed_though_publishers_are_blocked(spawned):
+    group = Group("a")
+    group.run()
+    learner = group.learn("b")
+    arrive(group)
+    fill(group)
+    for _ in range(4):
+        group.master.replication.timer_fired(STALL_TIMER)
+        group.now += ACK_TIMEOUT / 1000
+        group.arrive((group.master.member, learner.member))
+        arrive(group, (learner.member, group.master.member))
+        publish(group, 1)
+        assert RING_PEER in group.master.credit.credit_blocked
+    assert spawned == []
+
+
+def test_the_last_member_retains_a_bounded_part_of_the_stream_for_a_learner_that_it_cannot_reach():
+    """The learner leaves when the connection is back, since it lacks what the last member has forgotten."""
+    group = Group("ab")
+    group.run()
+    learner = group.learn("c")
+    arrive(group)
+    first, last = group.row.group.ring
+    ring = group.replicas[last].replication._ring
+    for _ in range(2 * KEPT_FOR_SLOW_LEARNERS // SIZE):
+        publish(group, 1)
+        for member in (first, last):
+            group.sync(group.replicas[member])
+        arrive(group, (first, last), (last, first))
+        group.master.replication.timer_fired(DONE_TIMER)
+        group.end_turn(group.master)
+        arrive(group, (first, last), (last, first))
+        assert ring.retained_bytes <= KEPT_FOR_SLOW_LEARNERS + 2 * SIZE
+    assert ring.retained_bytes > KEPT_FOR_SLOW_LEARNERS // 2, "a short interruption costs the learner nothing"
+    group.wires.pop((last, learner.member))
+    learner.replication.node_met(last.node)
+    group.end_turn(learner)
+    arrive(group)
+    assert not learner.is_alive
