@@ -75,8 +75,8 @@ class MirroredQueue(BackingQueue):
         self._reserved = _NO_LEVELS
         #: The reign to which `floors` belong.
         self._reign = 1
-        #: At the master: the mirrors have received that all numbers of level 0 below this one are given.
-        self._told = 0
+        #: At the master, by level: the mirrors have received that all numbers below this one are given.
+        self._told = _NO_LEVELS
         #: At a mirror: messages that are to leave (`remove`), or that are to be taken from the head because they stay
         #: in a purge, and that stand behind messages which must be read from the disk first. The end of a purge has no
         #: messages.
@@ -348,7 +348,7 @@ class MirroredQueue(BackingQueue):
         if self.is_followed:
             instruction = instructions.publish(numbers.start, origins, contents, body_bytes, expiries, parts)
             self.out.append(instruction)
-            self._told = numbers.stop
+            self._told = {**self._told, numbers.start >> LEVEL_SHIFT: numbers.stop}
             position = self.position + len(self.out)
         if confirm:
             self.publishers.took(parts)
@@ -361,9 +361,10 @@ class MirroredQueue(BackingQueue):
         if confirm:
             self.publishers.took(parts)
             self.confirming.needs_no_mirror(numbers.start, numbers.stop - 1)
-        if self.is_followed and numbers.stop - self._told > UNTOLD_MOST and not numbers.stop >> LEVEL_SHIFT:
+        level = numbers.start >> LEVEL_SHIFT
+        if self.is_followed and numbers.stop - self._told.get(level, level << LEVEL_SHIFT) > UNTOLD_MOST:
             self.out.append(instructions.reserve(numbers.stop))
-            self._told = numbers.stop
+            self._told = {**self._told, level: numbers.stop}
         return numbers
 
     def drain_confirmed(self) -> list[tuple[int, int]]:

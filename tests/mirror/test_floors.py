@@ -6,12 +6,15 @@ differ, and a confirmed message could be lost with the next master.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.amqp.frames import build_content
-from warren.mirror.backing.mirrored_queue import SKIPPED, MirroredQueue
+from warren.mirror import instructions
+from warren.mirror.backing.mirrored_queue import SKIPPED, UNTOLD_MOST, MirroredQueue
 from warren.store.messages.message import Origin
+from warren.store.queue.levels.priority_queue import PriorityQueue
 from warren.store.queue.memory_queue import MemoryQueue
 
 from .replicas import Group
@@ -52,6 +55,28 @@ def test_the_successor_of_a_master_whose_publishes_it_has_not_received():
 
 def queue() -> MirroredQueue:
     return MirroredQueue(MemoryQueue(), True)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_mirrors_receive_which_numbers_are_given_in_each_level(level):
+    """The master has sent a message of priority 3 before. It once took the numbers of that level for those of all, and
+    told its mirrors nothing of the numbers that it gave to messages which no replica keeps.
+    """
+    master = MirroredQueue(PriorityQueue(3, lambda level: MemoryQueue()), True)
+    mirror = MirroredQueue(PriorityQueue(3, lambda level: MemoryQueue()), True)
+    master.is_followed = True
+    master.publish(Origin("", ("q",), True, 3), [CONTENT], 1, None, True)
+    origin = Origin("", ("q",), False, level)
+    for _ in range(4):
+        last = master.discard(origin, UNTOLD_MOST - 1, False).stop
+    for kind, content in master.out:
+        if kind == instructions.PUBLISH:
+            mirror.take(instructions.published(content)[1])
+        else:
+            mirror.reserve(instructions.number_in(content))
+    mirror.reign_is(2)
+    mirror.promote()
+    assert mirror.discard(origin, 0, False).start > last
 
 
 ORIGIN = Origin("", ("q",), True)
