@@ -248,6 +248,7 @@ class RingMember:
         self._is_answered = self._left is None
         for state in self._streams.values():
             state.told = state.home = (0, 0)
+            state.is_fed = False
         if self._left is not None:
             positions = [(stream, state.retained.last, state.safe) for stream, state in self._streams.items()]
             self._send(self._left, Attach(self._attachment, self.view.epoch, positions))
@@ -290,13 +291,22 @@ class RingMember:
             if isinstance(frame, Pubs):
                 state = self._streams.get(frame.stream)
                 if state is not None and not self.speaks(frame.stream) and not state.take(frame):
-                    self.is_out_of_sync = True
+                    self._lacks(state)
             elif isinstance(frame, Numbers):
                 self._on_numbers(frame)
             else:
                 self._on_seed(frame)
         elif self._is_stranger(sender):
             self._on_stranger(sender, frame)
+
+    def _lacks(self, state: StreamState) -> None:
+        """Get what this member lacks of a stream before the instructions that have come."""
+        if state.is_fed:
+            # The connection was lost and is up again, and the owner has not reported that yet.
+            self._attach()
+        else:
+            # The neighbour does not retain what comes behind the positions with which this member has attached.
+            self.is_out_of_sync = True
 
     def _is_stranger(self, member: Member) -> bool:
         return member not in self.view.members and member not in self.view.learners

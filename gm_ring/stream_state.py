@@ -14,7 +14,19 @@ class StreamState:
     """
 
     __slots__ = (
-        *("ahead", "counted", "delivered", "done", "fresh", "has_begun", "home", "progress", "reported", "retained"),
+        *(
+            "ahead",
+            "counted",
+            "delivered",
+            "done",
+            "fresh",
+            "has_begun",
+            "home",
+            "is_fed",
+            "progress",
+            "reported",
+            "retained",
+        ),
         *("safe", "told"),
     )
 
@@ -28,6 +40,8 @@ class StreamState:
         self.safe = 0
         #: The numbers of the left neighbour on the present attachment: received, stored.
         self.told = (0, 0)
+        #: Whether instructions have come on the present attachment, or their position alone.
+        self.is_fed = False
         #: At the speaker: the numbers that the last member has sent on the present attachment.
         self.home = (0, 0)
         #: At the speaker: the numbers of learners.
@@ -55,6 +69,7 @@ class StreamState:
         known = retained.last + 1 - frame.first
         if known < 0:
             return False
+        self.is_fed = True
         last = frame.first + len(frame.instructions) - 1
         fresh = frame.instructions[known:] if known else frame.instructions
         if fresh:

@@ -16,6 +16,7 @@ command leads to. `#` begins a comment.
     transfer c              the log has a view with c as the first, which speaks
     apply a, apply all      a applies the next view; all members apply all views
     cut a b, mend a b       the connection is lost, and made again
+    connect a b             the connection is made again, which the members notice later, by `mend a b`
     rest                    the laws of rest hold
 """
 
@@ -96,6 +97,7 @@ _COMMANDS = {
     "transfer": lambda world, told, name: world.transfer(world.named(name).name),
     "apply": _apply,
     "cut": lambda world, told, one, other: world.break_off(world.named(one).name, world.named(other).name),
+    "connect": lambda world, told, one, other: world.connect(world.named(one).name, world.named(other).name),
     "mend": lambda world, told, one, other: world.mend(world.named(one).name, world.named(other).name),
     "rest": lambda world, told: world.check_rest(),
 }

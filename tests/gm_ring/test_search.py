@@ -27,7 +27,7 @@ def played(rng, steps, everybody=False, is_storing=True):
 def healed(world, rng):
     """Repair everything, and let the members come to rest, where the laws of rest must hold."""
     for _ in range(40):
-        for pair in list(world.cut):
+        for pair in [*world.cut, *world.unnoticed]:
             world.mend(*pair)
         gone = [name for name in [*world.view.members, *world.view.learners] if not world.nodes[name].is_alive]
         if set(world.view.members) <= set(gone):
@@ -92,8 +92,13 @@ def _break(world, rng):
 
 
 def _mend(world, rng):
-    if world.cut:
-        world.mend(*rng.choice(sorted(map(sorted, world.cut))))
+    broken = sorted(map(sorted, world.cut | world.unnoticed))
+    if broken:
+        pair = rng.choice(broken)
+        if frozenset(pair) in world.cut and rng.random() < 0.5:
+            world.connect(*pair)
+        else:
+            world.mend(*pair)
 
 
 def _apply(world, rng):

@@ -63,6 +63,8 @@ class World:
         self.wires: dict[tuple[Member, Member], deque[Frame]] = {}
         #: Pairs of members without a connection.
         self.cut: set[frozenset[Member]] = set()
+        #: Connections that were made again, which the members have not noticed yet.
+        self.unnoticed: set[frozenset[Member]] = set()
         #: The complete instructions, by stream and position.
         self.complete: dict[Stream, dict[int, bytes]] = {}
         self.said = 0
@@ -124,12 +126,19 @@ class World:
     def break_off(self, one: Member, other: Member) -> None:
         """The connection is lost, with the frames in flight on it."""
         self.cut.add(frozenset((one, other)))
+        self.unnoticed.discard(frozenset((one, other)))
         for pair in ((one, other), (other, one)):
             self.wires.pop(pair, None)
 
-    def mend(self, one: Member, other: Member) -> None:
-        """The connection is made again."""
+    def connect(self, one: Member, other: Member) -> None:
+        """The connection is made again. What the members send now arrives before they notice that (`mend`)."""
         self.cut.discard(frozenset((one, other)))
+        self.unnoticed.add(frozenset((one, other)))
+
+    def mend(self, one: Member, other: Member) -> None:
+        """The connection is made again, and the members notice it."""
+        self.cut.discard(frozenset((one, other)))
+        self.unnoticed.discard(frozenset((one, other)))
         for node, neighbour in ((self.nodes.get(one), other), (self.nodes.get(other), one)):
             if node is not None and node.is_alive:
                 node.ring.neighbour_is_back(neighbour)
