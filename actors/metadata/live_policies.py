@@ -1,9 +1,9 @@
 """`LivePolicies`: has queues and exchanges follow the policies of their virtual host (AB-159).
 
 A queue reads the policies when it starts. When they change, each queue for which they define something else receives
-`apply_settings`; a virtual host may have many thousands of queues, so that is done in slices. Changes that come
-meanwhile wait for the end, and are then applied together. For an exchange, policies define only the alternate exchange,
-which is written to the routing table.
+`apply_settings`, and so do its mirrors, whose mode follows from the policies as well. A virtual host may have many
+thousands of queues, so that is done in slices. Changes that come meanwhile wait for the end, and are then applied
+together. For an exchange, policies define only the alternate exchange, which is written to the routing table.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from ...routing.arguments.queue_settings import QueueSettings
 from ...routing.changes import ExchangePut
 from ...routing.rows import ExchangeRow, QueueRow
 from ...routing.table import RoutingTable
+from ...runtime.contract import Address
 from ...runtime.process import Process
-from ..contracts.queue import to_queue
+from ..contracts.queue import ToQueue, to_queue
 from ..queue.policed_settings import policed_settings
 
 #: Queues or exchanges that one turn compares with the policies; each costs some µs for each policy.
@@ -35,6 +36,8 @@ class LivePolicies:
         self._process = process
         #: The name of this node. Other nodes see to the queues that are at home there.
         self._here = here
+        #: Called with the id of a queue that is at home elsewhere; returns the address of its mirror on this node.
+        self.mirror_of: Callable[[str], Address[ToQueue] | None] = _no_mirror
         self._routing = routing
         self._definitions = definitions
         self._queue_mode_precedence = queue_mode_precedence
@@ -73,10 +76,16 @@ class LivePolicies:
         if changed is not None and changed > read_version or windows is not None and windows.carried:
             self._process.send(row.address, to_queue.apply_settings(self.settings_of(row)))
 
+    def mirror_started(self, row: QueueRow, read_version: int) -> None:
+        """Send a mirror on this node its settings if the policies have changed since `read_version`."""
+        if self._changed_at.get(row.vhost, 0) > read_version:
+            self.apply(row)
+
     def apply(self, row: QueueRow) -> None:
-        """Send a queue its settings, if it runs on this node."""
-        if row.state == "running" and row.node == self._here and row.address is not None:
-            self._process.send(row.address, to_queue.apply_settings(self.settings_of(row)))
+        """Send a queue its settings, if it or a mirror of it runs on this node."""
+        address = row.address if row.node == self._here else self.mirror_of(row.queue_id)
+        if row.state == "running" and address is not None:
+            self._process.send(address, to_queue.apply_settings(self.settings_of(row)))
 
     def vhost_removed(self, vhost: str) -> None:
         self._followed.pop(vhost, None)
@@ -103,7 +112,7 @@ class LivePolicies:
 
     async def _follow_from(self, vhost: str, followed: VhostPolicies | None, wanted: VhostPolicies | None) -> None:
         exchanges = self._routing.exchanges(vhost)
-        queues = [row for row in self._routing.queues(vhost) if row.node == self._here]
+        queues = [row for row in self._routing.queues(vhost) if self._here in (row.node, *row.replicas)]
         for at in range(0, len(exchanges), SLICE):
             for exchange in exchanges[at : at + SLICE]:
                 self._show_alternate(exchange, wanted)
@@ -136,3 +145,7 @@ class LivePolicies:
 
 def _ignore(vhost: str) -> None:
     """Do nothing: before Metadata has started, no queue follows the alternate exchanges that policies set."""
+
+
+def _no_mirror(queue_id: str) -> None:
+    """None: before Metadata has started, no mirror runs."""

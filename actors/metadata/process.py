@@ -136,6 +136,9 @@ class Metadata(Process):
         self.replicas = Replicas(self, name, routing, state, self.changing, self.queues.restart_waiters, context.peers)
         # The parts of a process must not refer to each other in a circle.
         replicas, exchanges, windows = proxy(self.replicas), proxy(self.exchanges), proxy(self.windows)
+        policies = proxy(self.policies)
+        self.policies.mirror_of = lambda queue_id: replicas.address_of(queue_id)
+        self.replicas.on_mirror = lambda row, version: policies.mirror_started(row, version)
         self.changing.cascades.on_free = lambda requests: exchanges.propose_all(requests)
         self.policies.on_alternates = lambda vhost: windows.exchanges_changed(vhost)
         self.changing.on_own = lambda row: replicas.own_runs(row)

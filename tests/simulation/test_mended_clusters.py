@@ -407,3 +407,21 @@ def test_a_leader_whose_disk_hangs_serves_nobody(cluster, monkeypatch):
     assert hanging.routing is None, "it holds a lease"
     cluster.world.run(60.0)
     assert hanging.routing is not None
+
+
+def test_mirrors_follow_the_mode_that_a_policy_sets():
+    """A mirror read the mode of its queue when it started, and kept it whatever the policies said later. So mirrors of
+    a queue that had been made lazy went on keeping its messages in memory.
+    """
+    schedule = ClusterSchedule(parse_cluster_plan("cluster nodes=3 mirrored=1"), chooser=plainest())
+    try:
+        schedule.begin()
+        queues = [queue for node in schedule.nodes for queue in node.processes("Queue")]
+        assert len(queues) == 9 and {queue.settings.queue_mode for queue in queues} == {"default"}
+        definition = '{"ha-mode": "all", "queue-mode": "lazy"}'
+        next(iter(schedule.nodes)).begin_operation("set_policy", name="mirrors", pattern="", definition=definition)
+        schedule.until(
+            lambda: {queue.state.backing._mode for queue in queues} == {"lazy"}, 5.0, lambda: "a mirror is not lazy"
+        )
+    finally:
+        schedule.close()

@@ -20,7 +20,7 @@ starts again (CL-28), so it leaves the group first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -117,6 +117,8 @@ class Replicas:
         self._can_join = Signal(process)
         #: The ids of the queues whose next replica here begins without messages, whatever the disk has.
         self._begins_anew: set[str] = set()
+        #: Called with the row of a mirror that has started here, and the version of the definitions before that.
+        self.on_mirror: Callable[[QueueRow, int], None] = _ignore
         #: The ids of the queues whose master here is being moved.
         self._moving: set[str] = set()
 
@@ -270,6 +272,7 @@ class Replicas:
         supervisor = self._changing.supervisors[row.vhost]
         from_disk = row.group.ring == (mine,) or mine in row.group.learners and self._may_compare(row)
         self._begins_anew.discard(row.queue_id)
+        read_version = self._definitions.version
         try:
             started = await self._process.ask(supervisor, to_queue_supervisor.start_replica(row, from_disk))
         except ProcessDown as error:
@@ -286,6 +289,13 @@ class Replicas:
             self._changed(current)
         elif row.node == self._here:
             self._show(row, life)
+        if current.node != self._here:
+            self.on_mirror(current, read_version)
+
+    def address_of(self, queue_id: str) -> Address[ToQueue] | None:
+        """The address of the replica here; None if none runs."""
+        life = self._lives.get(queue_id)
+        return None if life is None else life.address
 
     def _may_compare(self, row: QueueRow) -> bool:
         """Whether messages on the disk here are those that other replicas have under the same numbers.
@@ -433,3 +443,6 @@ class Replicas:
             self._process.reply(sender, True)
         else:
             waiting.append(sender)
+
+
+def _ignore(row: QueueRow, version: int) -> None: ...
