@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: Closed ranges of publish numbers.
 Ranges = list[Range]
 
+#: Every empty set takes 216 bytes, so idle queues share this one.
+_NO_CHANNELS: frozenset[str] = frozenset()
+
 #: More than any publish number: a channel that has ended awaits nothing.
 ENDED = (1 << 63) - 1
 
@@ -36,10 +39,12 @@ class Publishers:
     so that it can tell its mirrors to forget the same.
     """
 
-    __slots__ = ("_taken", "is_complete", "risen", "untold")
+    __slots__ = ("_taken", "_unknown", "is_complete", "risen", "untold")
 
     def __init__(self) -> None:
         self._taken: dict[str, RangeSet] = {}
+        #: The channels of which the master had no record when `end_unknown` was called last.
+        self._unknown = _NO_CHANNELS
         #: Whether every publish that a channel may ask for is known here. It is False for a learner until the master
         #: has sent it the earlier publishes, and for a replica that recovered from its disk, which has no publishers.
         self.is_complete = True
@@ -91,11 +96,20 @@ class Publishers:
         """`note_answered` for a channel that has ended."""
         self.note_answered(channel_id, ENDED)
 
-    def end_unknown(self, known: Container[str]) -> None:
-        """`ended` for every channel that is not in `known`."""
-        for channel_id in list(self._taken):
-            if channel_id not in known:
+    def lost(self, channel_id: str) -> None:
+        """Note that the connection to the node of a channel has been lost: `end_unknown` leaves it out once."""
+        self._unknown -= {channel_id}
+
+    def end_unknown(self, known: Container[str]) -> bool:
+        """`ended` for every channel that is not in `known`, and was not when this was called before. Returns whether
+        there are others that are not in `known`.
+        """
+        unknown = [channel_id for channel_id in self._taken if channel_id not in known]
+        before, self._unknown = self._unknown, frozenset(unknown) - self._unknown
+        for channel_id in unknown:
+            if channel_id in before:
                 self.ended(channel_id)
+        return bool(self._unknown)
 
     @seam("cluster: which publishes a new master has")
     def of(self, channel_id: str, asked: Sequence[Range]) -> Ranges:

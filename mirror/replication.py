@@ -79,8 +79,8 @@ RETRY_SECONDS = 0.25
 #: may forget. After fewer it waits until `DONE_TIMER` fires.
 ANSWERED_AT_ONCE = 64
 
-#: Seconds after which a master forgets publishes of channels of which it has no record. A channel that lives has asked
-#: for them by then, unless it has given up.
+#: Seconds after which a master forgets publishes of channels of which it has no record, and at most twice as many. A
+#: channel that lives has asked for them by then, unless it has given up.
 ORPHAN_SECONDS = 60.0
 
 #: Seconds between two checks of the progress of a ring for which publishers wait.
@@ -314,7 +314,8 @@ class MirrorReplication:
         elif payload == HANDOVER_TIMER:
             self._handover.give_up()
         elif payload == ORPHAN_TIMER:
-            self._mirrored.publishers.end_unknown(self._replica.state.channels)
+            if self._mirrored.publishers.end_unknown(self._replica.state.channels):
+                self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)
         elif payload == RETRY_TIMER:
             self._ring.retry()
         elif payload == COPY_TIMER:
@@ -334,6 +335,7 @@ class MirrorReplication:
         if is_certain:
             self._mirrored.publishers.ended(channel_id)
         else:
+            self._mirrored.publishers.lost(channel_id)
             self._start_timer(ORPHAN_TIMER, ORPHAN_SECONDS)
 
     def _tell_answered(self, least: int) -> None:

@@ -267,9 +267,28 @@ def test_channels_that_have_ended_are_forgotten_everywhere():
     first.replication.channel_gone("c1", False)
     group.run()
     assert dict(second.mirrored.publishers) == {"c1": [(1, 3)]}, "the channel may live on another node"
-    first.replication.timer_fired(ORPHAN_TIMER)
+    for _ in range(2):
+        assert dict(first.mirrored.publishers)
+        first.replication.timer_fired(ORPHAN_TIMER)
     group.run()
     assert not dict(first.mirrored.publishers) and not dict(second.mirrored.publishers)
+
+
+def test_a_channel_whose_connection_was_lost_a_moment_ago_is_not_forgotten():
+    """The connection was lost a minute ago as well, and came back. The channel was forgotten when that minute was over,
+    so it published again what the queue had taken.
+    """
+    group = Group("ab")
+    first = group.master
+    group.publish(3)
+    group.run()
+    first.replication.channel_gone("c1", False)
+    first.replication.timer_fired(ORPHAN_TIMER)
+    first.replication.channel_gone("c1", False)
+    first.replication.timer_fired(ORPHAN_TIMER)
+    first.replication.reclaim(None, "c1", [(1, 3)])
+    group.run()
+    assert first.replies == [[(1, 3)]]
 
 
 class Waiting:
