@@ -87,6 +87,11 @@ class Confirming:
         """Whether any publish waits for the ring."""
         return bool(self._durable or self._transient)
 
+    @property
+    def unsafe(self) -> int | None:
+        """The first number that the whole ring has and that is not safe at the master; None if there is none."""
+        return self._ringed[0][0] if self._ringed else None
+
     def drain(self, safe: Ranges, may_confirm: bool) -> Ranges:
         """The numbers that are confirmed now; `safe` are those that have become safe at the master."""
         for first, last in safe:

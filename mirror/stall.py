@@ -6,6 +6,9 @@ for its publishes. `StallWatch` notices that nothing has risen for a while. Then
 are, and `victim` chooses the member that has to leave the ring, so that the queue goes on. If no member is ahead of
 another one, none of them holds up the ring, and nobody is evicted.
 
+If the others have stored what the disk of the master does not take, the master evicts itself (CL-81), and the next one
+confirms what publishers wait for.
+
 A master that is alone in its ring retains its stream for its learners only. A learner for which it cannot forget
 anything while publishers are blocked is removed.
 """
@@ -97,7 +100,10 @@ def victim(ring: Sequence[Member], standings: Mapping[Member, Standing]) -> tupl
 class Eviction:
     """Has the master of a ring evict the member that holds it up. Belongs to the replica `replica`."""
 
-    __slots__ = (*("_admission", "_blocked", "_member", "_mirrored", "_reclaims", "_replica", "_ring", "_waiting"),)
+    __slots__ = (
+        *("_admission", "_blocked", "_member", "_mirrored", "_own_disk", "_reclaims", "_replica", "_ring"),
+        "_waiting",
+    )
 
     def __init__(
         self,
@@ -114,13 +120,14 @@ class Eviction:
         self._admission = admission
         self._member = member
         self._reclaims = reclaims
-        #: Watch the ring while somebody waits for it, and while publishers are blocked.
-        self._waiting, self._blocked = StallWatch(), StallWatch()
+        #: Watch the ring while somebody waits for it, and while publishers are blocked; and the disk of the master.
+        self._waiting, self._blocked, self._own_disk = StallWatch(), StallWatch(), StallWatch()
 
     @property
     def is_outstanding(self) -> bool:
-        """Whether anybody waits for the other members, or for a learner."""
-        return self._mirrored.is_followed and (self._is_awaited or ring_credit.is_blocked(self._replica))
+        """Whether anybody waits for the members, or for a learner."""
+        is_slow = self._mirrored.confirming.unsafe is not None
+        return self._mirrored.is_followed and (is_slow or self._is_awaited or ring_credit.is_blocked(self._replica))
 
     @property
     def _is_awaited(self) -> bool:
@@ -139,7 +146,11 @@ class Eviction:
         is_stalled = self._waiting.is_stalled(now, is_awaited, numbers, seconds)
         is_blocked = self._mirrored.is_followed and ring_credit.is_blocked(self._replica)
         is_full = self._blocked.is_stalled(now, is_blocked, (self._ring.kept_from(ONLY),), seconds)
-        if (is_stalled or is_full) and self._mirrored.may_confirm:
+        unsafe, has_others = confirming.unsafe, len(self._ring.view.members) > 1
+        is_slow = self._own_disk.is_stalled(now, has_others and unsafe is not None, (unsafe or 0,), seconds)
+        if is_slow and self._mirrored.may_confirm:
+            self._replica.spawn(self._evict_itself())
+        elif (is_stalled or is_full) and self._mirrored.may_confirm:
             slowest = [Member(*each) for each in self._ring.slowest_learners(ONLY)] if is_full else []
             self._replica.spawn(self._remove(slowest) if slowest else self._evict())
 
@@ -167,8 +178,14 @@ class Eviction:
         if member in counted:
             await self._remove([member], why)
             return
-        row = replica.row
-        where = row.vhost, row.name, row.queue_id, group.epoch
+        await self._evict_member(member, why, group.epoch)
+
+    async def _evict_itself(self) -> None:
+        await self._evict_member(self._member, "its disk does not take what it has published", self._ring.view.epoch)
+
+    async def _evict_member(self, member: Member, why: str, epoch: int) -> None:
+        row = self._replica.row
+        where = row.vhost, row.name, row.queue_id, epoch
         await self._propose(member, why, EvictFromRings((where,), member.node, why))
 
     async def _remove(self, learners: Sequence[Member], why: str = "it does not take what it is sent") -> None:

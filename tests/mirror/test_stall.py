@@ -60,7 +60,7 @@ def spawned(monkeypatch):
     found, spawn = [], FakeReplica.spawn
 
     def note(self, coroutine):
-        if coroutine.__name__ in ("_evict", "_remove"):
+        if coroutine.__name__ in ("_evict", "_evict_itself", "_remove"):
             found.append((coroutine.__name__, coroutine.cr_frame.f_locals.get("learners")))
         spawn(self, coroutine)
 
@@ -120,6 +120,28 @@ def test_a_channel_that_asks_a_new_master_is_not_kept_waiting_by_a_member_that_t
     assert group.master.replies == [] and not group.master.mirrored.confirming.is_waiting
     wait(group)
     assert ("_evict", None) in spawned
+
+
+@pytest.mark.parametrize("is_slow", [True, False], ids=["the master's disk takes nothing", "it takes little"])
+def test_a_master_evicts_itself_if_only_its_own_disk_takes_nothing(spawned, is_slow):
+    """The other members have stored what its publishers wait for, so one of them can confirm that (CL-81)."""
+    group = Group("abc")
+    group.run()
+    first, *others = group.row.group.ring
+    for _ in range(4):
+        group.publish()
+        arrive(group)
+        for name in others:
+            group.sync(group.replicas[name])
+        arrive(group)
+        if not is_slow:
+            group.sync(group.master)
+            group.publish()
+            arrive(group)
+        group.master.replication.timer_fired(STALL_TIMER)
+        assert group.master.replication._eviction.is_outstanding
+        group.now += ACK_TIMEOUT / 2000
+    assert [name for name, _ in spawned] == (["_evict_itself"] * 2 if is_slow else [])
 
 
 def test_a_learner_that_takes_nothing_does_not_block_publishers(spawned):
