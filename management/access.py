@@ -137,7 +137,7 @@ class Logins:
 
     async def _of_cookie(self, cookie: str, request: Request) -> Login:
         parts = unquote(cookie).split(".")
-        if len(parts) == 3 and hmac.compare_digest(self._signature(parts[0], parts[1]), parts[2]):
+        if len(parts) == 3 and self._is_signed(*parts):
             name = _decoded(parts[0])
             if name in self._state.users and parts[1].isdigit() and int(parts[1]) > time.time():
                 _check_same_site(request)
@@ -154,6 +154,11 @@ class Logins:
         user = base64.urlsafe_b64encode(name.encode("utf-8", "surrogateescape")).decode().rstrip("=")
         end = str(int(min(time.time() + self._config.session_minutes * 60, login.ends)))
         return f"{user}.{end}.{self._signature(user, end)}"
+
+    def _is_signed(self, user: str, end: str, signature: str) -> bool:
+        """Whether this process has made the signature. `compare_digest` takes texts only if they are ASCII."""
+        wanted, given = self._signature(user, end), signature.encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(wanted.encode(), given)
 
     def _signature(self, user: str, end: str) -> str:
         found = self._state.users.get(_decoded(user), {})

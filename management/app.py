@@ -46,6 +46,11 @@ HEADERS = {
 #: Surrogates, each of which stands for a byte of a text that is not UTF-8 (`surrogateescape`). UTF-8 has none.
 SURROGATES = re.compile("[\ud800-\udfff]")
 
+#: The media types in the header `accept` with which a client takes JSON, and those with which it takes a stream of
+#: events: the `EventSource` of browsers and libraries sends `text/event-stream` alone.
+JSON = frozenset({"application/json", "application/*", "*/*"})
+EVENTS = JSON | {"text/event-stream", "text/*"}
+
 #: Bytes below which an answer is not compressed.
 COMPRESSED_FROM = 1_000
 
@@ -100,7 +105,7 @@ class Api:
             call.user.check(who)
         if method == "PUT":
             _check_names(names)
-        if not _accepts_json(request):
+        if not _accepts(request, EVENTS if endpoint is ENDPOINTS["events"] else JSON):
             return Response(status_code=406, headers=HEADERS)
         value = await handler(call)
         if isinstance(value, Response):
@@ -139,13 +144,10 @@ def _allowed(endpoint: Endpoint) -> str:
     return ", ".join(name for name in ("HEAD", "GET", "POST", "PUT", "DELETE", "OPTIONS") if name in known)
 
 
-def _accepts_json(request: Request) -> bool:
-    """Whether the client takes JSON. One that prefers Erlang's terms and takes JSON gets JSON (CM-235)."""
+def _accepts(request: Request, media_types: frozenset[str]) -> bool:
+    """Whether the client takes the answer. One that prefers Erlang's terms and takes JSON gets JSON (CM-235)."""
     header = request.headers.get("accept")
-    if not header:
-        return True
-    kinds = [part.split(";")[0].strip().lower() for part in header.split(",")]
-    return any(kind in ("application/json", "application/*", "*/*") for kind in kinds)
+    return not header or any(part.split(";")[0].strip().lower() in media_types for part in header.split(","))
 
 
 def _json(status: int, value: Any, headers: dict[str, str]) -> Response:

@@ -108,6 +108,12 @@ class ApiCall:
             raise not_authorised("User not authorised to access virtual host")
         return name
 
+    def ruled_vhost(self) -> str:
+        """As `vhost`, for a change of policies and parameters: all users but administrators need permissions there. The
+        tag monitoring, with which a user sees all virtual hosts, grants no change of any.
+        """
+        return self.vhost() if self.user.has("administrator") else self.own_vhost()
+
     def exchange(self) -> str:
         """The exchange in the path, where `amq.default` stands for the default exchange."""
         name = self.names["exchange"]
@@ -115,13 +121,14 @@ class ApiCall:
 
     # -- the body ---
 
-    async def body(self) -> bytes:
-        """The body of the request. Raises HttpError if it is too long."""
+    async def body(self, most: int | None = None) -> bytes:
+        """The body of the request. Raises HttpError if it is longer than the limit of all bodies, or than `most`."""
+        limit = self.config.body_limit if most is None else min(most, self.config.body_limit)
         if self._body is None:
             pieces, size = [], 0
             async for piece in self.request.stream():
                 size += len(piece)
-                if size > self.config.body_limit:
+                if size > limit:
                     raise bad_request("Exceeded HTTP request body size limit")
                 pieces.append(piece)
             self._body = b"".join(pieces)

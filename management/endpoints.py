@@ -6,6 +6,7 @@ A path is a pattern of segments; `:name` stands for any text, which the handler 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -34,6 +35,15 @@ M: Who = "management"
 P: Who = "policymaker"
 O: Who = "monitoring"  # noqa: E741
 A: Who = "administrator"
+
+
+def _policies(get: Callable[..., Awaitable[Any]], is_operator: bool, **others: tuple[Who, Any]) -> Endpoint:
+    """An endpoint for policies, or for operator policies."""
+    methods = {"GET": (M, get), **others}
+    return Endpoint(
+        {name: (who, partial(handler, is_operator=is_operator)) for name, (who, handler) in methods.items()}
+    )
+
 
 #: With an exchange in the path, clients such as rabbit-hole clear the permission for that one.
 _TOPIC_PERMISSION = _get(
@@ -92,7 +102,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "vhosts/:vhost/topic-permissions": _get(A, setting.topic_permissions),
     "vhosts/:vhost/start/:node": Endpoint({"POST": (A, setting.start_vhost)}),
     "users": _get(A, setting.users),
-    "users/without-permissions": _get(A, setting.users),
+    "users/without-permissions": _get(A, setting.users_without_permissions),
     "users/bulk-delete": Endpoint({"POST": (A, setting.delete_users)}),
     "users/:user": _get(A, setting.user, PUT=(A, setting.put_user), DELETE=(A, setting.delete_user)),
     "users/:user/permissions": _get(A, setting.permissions),
@@ -123,13 +133,15 @@ ENDPOINTS: dict[str, Endpoint] = {
     "global-parameters/:name": _get(
         P, setting.global_parameter, PUT=(A, setting.put_global_parameter), DELETE=(A, setting.delete_global_parameter)
     ),
-    "policies": _get(M, setting.policies),
-    "policies/:vhost": _get(M, setting.policies),
-    "policies/:vhost/:name": _get(M, setting.policy, PUT=(P, setting.put_policy), DELETE=(P, setting.delete_policy)),
-    "operator-policies": _get(M, setting.policies),
-    "operator-policies/:vhost": _get(M, setting.policies),
-    "operator-policies/:vhost/:name": _get(
-        M, setting.policy, PUT=(A, setting.put_policy), DELETE=(A, setting.delete_policy)
+    "policies": _policies(setting.policies, False),
+    "policies/:vhost": _policies(setting.policies, False),
+    "policies/:vhost/:name": _policies(
+        setting.policy, False, PUT=(P, setting.put_policy), DELETE=(P, setting.delete_policy)
+    ),
+    "operator-policies": _policies(setting.policies, True),
+    "operator-policies/:vhost": _policies(setting.policies, True),
+    "operator-policies/:vhost/:name": _policies(
+        setting.policy, True, PUT=(A, setting.put_policy), DELETE=(A, setting.delete_policy)
     ),
     "aliveness-test/:vhost": _get(M, health.aliveness),
     "healthchecks/node": _get(M, health.node_is_healthy),

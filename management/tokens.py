@@ -71,6 +71,8 @@ class Tokens:
     async def bearer(self, token: str) -> Bearer:
         """Whom a token names. Raises TokenRefused."""
         jwt, config = self._jwt, self._config
+        if not token.isascii():
+            raise TokenRefused("the token is not valid: it has characters that tokens do not have")
         try:
             key = await self._key(jwt.get_unverified_header(token).get("kid"))
             claims = jwt.decode(

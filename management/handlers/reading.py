@@ -20,6 +20,9 @@ from ..errors import HttpError, login_failed, not_authorised, not_found
 
 Row = dict[str, Any]
 
+#: Bytes and fields of the form of a login. Anybody may send one, so it must not keep this process busy.
+LOGIN_MAX, LOGIN_FIELDS_MAX = 65_536, 100
+
 
 # -- the node and the cluster ---
 
@@ -93,7 +96,11 @@ async def whoami(call: ApiCall) -> Any:
 
 async def login(call: ApiCall) -> Any:
     """Check name and password of a form, and set the cookie of a login (CM-226)."""
-    fields = parse_qs((await call.body()).decode("utf-8", "replace"), keep_blank_values=True)
+    text = (await call.body(LOGIN_MAX)).decode("utf-8", "replace")
+    try:
+        fields = parse_qs(text, keep_blank_values=True, max_num_fields=LOGIN_FIELDS_MAX)
+    except ValueError:
+        raise login_failed() from None
     if "username" not in fields or "password" not in fields:
         raise login_failed()
     user = await call.logins.verify(fields["username"][0], fields["password"][0], call.request)

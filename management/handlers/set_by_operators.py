@@ -78,11 +78,16 @@ def _words(value: Any) -> list[str]:
 
 
 async def users(call: ApiCall) -> Any:
-    rows = sorted(_table(call, "users"), key=lambda row: str(row["name"]))
-    if call.request.url.path.endswith("/without-permissions"):
-        granted = {user for user, _ in call.state.permissions}
-        rows = [row for row in rows if row["name"] not in granted]
-    return await listed(call, rows, objects.user)
+    return await listed(call, _users(call), objects.user)
+
+
+async def users_without_permissions(call: ApiCall) -> Any:
+    granted = {user for user, _ in call.state.permissions}
+    return await listed(call, [row for row in _users(call) if row["name"] not in granted], objects.user)
+
+
+def _users(call: ApiCall) -> list[Row]:
+    return sorted(_table(call, "users"), key=lambda row: str(row["name"]))
 
 
 async def user(call: ApiCall) -> Any:
@@ -223,37 +228,37 @@ async def delete_topic_permission(call: ApiCall) -> Any:
 # -- policies ---
 
 
-def _is_operator(call: ApiCall) -> bool:
-    return "/operator-policies" in call.request.url.path
+# The table of endpoints binds `is_operator`. The path of a request does not decide it, because a name in it may contain
+# `/operator-policies`.
 
 
-def _policies(call: ApiCall) -> list[Row]:
+def _policies(call: ApiCall, is_operator: bool) -> list[Row]:
     vhosts = [call.vhost()] if "vhost" in call.names else call.visible_vhosts()
     rows = [
         row
         for row in _table(call, "policies")
-        if row["is_operator"] == _is_operator(call)
+        if row["is_operator"] == is_operator
         and row["vhost"] in vhosts
         and call.names.get("name") in (None, row["name"])
     ]
     return sorted(rows, key=lambda row: (row["vhost"], row["name"]))
 
 
-async def policies(call: ApiCall) -> Any:
-    return await listed(call, _policies(call), objects.policy)
+async def policies(call: ApiCall, *, is_operator: bool) -> Any:
+    return await listed(call, _policies(call, is_operator), objects.policy)
 
 
-async def policy(call: ApiCall) -> Any:
-    if not _policies(call):
+async def policy(call: ApiCall, *, is_operator: bool) -> Any:
+    if not _policies(call, is_operator):
         await call.refresh()
-    return chosen(call, objects.policy(_one(_policies(call))))
+    return chosen(call, objects.policy(_one(_policies(call, is_operator))))
 
 
-async def put_policy(call: ApiCall) -> Any:
-    vhost, name = call.vhost(), call.names["name"]
+async def put_policy(call: ApiCall, *, is_operator: bool) -> Any:
+    vhost, name = call.ruled_vhost(), call.names["name"]
     fields = await call.fields()
     pattern, definition = required(fields, "pattern", "definition")
-    is_operator, is_new = _is_operator(call), not _policies(call)
+    is_new = not _policies(call, is_operator)
     priority = fields.get("priority", 0)
     if isinstance(priority, str):
         try:
@@ -273,9 +278,10 @@ async def put_policy(call: ApiCall) -> Any:
     return CREATED if is_new else CHANGED
 
 
-async def delete_policy(call: ApiCall) -> Any:
-    row = _one(_policies(call))
-    operation = "clear_operator_policy" if _is_operator(call) else "clear_policy"
+async def delete_policy(call: ApiCall, *, is_operator: bool) -> Any:
+    call.ruled_vhost()
+    row = _one(_policies(call, is_operator))
+    operation = "clear_operator_policy" if is_operator else "clear_policy"
     await call.change(operation, name=row["name"], vhost=row["vhost"])
     return CHANGED
 
@@ -315,14 +321,16 @@ async def parameter(call: ApiCall) -> Any:
 
 
 async def put_parameter(call: ApiCall) -> Any:
+    vhost = call.ruled_vhost()
     is_new = not _parameters(call)
     (value,) = required(await call.fields(), "value")
-    names = {"component": call.names["component"], "name": call.names["name"], "vhost": call.vhost()}
+    names = {"component": call.names["component"], "name": call.names["name"], "vhost": vhost}
     await call.change("set_parameter", **names, value=json.dumps(value))
     return CREATED if is_new else CHANGED
 
 
 async def delete_parameter(call: ApiCall) -> Any:
+    call.ruled_vhost()
     row = _one(_parameters(call))
     await call.change("clear_parameter", component=row["component"], name=row["name"], vhost=row["vhost"])
     return CHANGED

@@ -187,6 +187,14 @@ def test_other_tokens_are_refused_with_the_reason(bearer, provider, made, reason
     assert 'Bearer realm="RabbitMQ Management", error="invalid_token"' in client.answer_headers["www-authenticate"]
 
 
+def test_a_password_like_a_token_that_is_no_text_is_refused(broker):
+    """The password has the form of a token, and a byte that is not UTF-8."""
+    login = base64.b64encode(b"olga:eyJ\xff.e30.e30").decode()
+    client = Api(ports(broker)["http"], user=None, headers={"authorization": f"Basic {login}"})
+    status, value = client("GET", "/api/whoami")
+    assert (status, value["error"]) == (401, "not_authorized")
+
+
 def test_a_token_may_be_the_password(broker, provider):
     """A client that can send only a name and a password logs in with the token as the password."""
     port, token = ports(broker)["http"], provider.token()
