@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -134,9 +135,18 @@ def _named(call: ApiCall, things: Sequence[Thing], name_of: Callable[[Thing], st
         # `re` checks the syntax as strictly as RabbitMQ does; `regex` has a timeout.
         re.compile(name)
         pattern = regex.compile(name, regex.IGNORECASE)
-        return [thing for thing in things if pattern.search(name_of(thing), timeout=PATTERN_SECONDS)]
+        ends = time.monotonic() + PATTERN_SECONDS
+        return [thing for thing in things if pattern.search(name_of(thing), timeout=_left(ends))]
     except (re.error, regex.error, RecursionError, TimeoutError):
         raise bad_request("Pagination parameters are invalid") from None
+
+
+def _left(ends: float) -> float:
+    """The seconds until `ends`. Raises TimeoutError if there are none."""
+    left = ends - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def _chosen(call: ApiCall, row: Row) -> Row:

@@ -264,9 +264,10 @@ def _properties(given: Any) -> Row:
     found: Row = {}
     for name, value in given.items():
         if name in NUMBER_PROPERTIES:
-            if not isinstance(value, (int, str)) or isinstance(value, bool) or not str(value).lstrip("-").isdigit():
-                raise bad_request(["not_int", name])
-            found[name] = int(value)
+            try:
+                found[name] = integer(value)
+            except HttpError:
+                raise bad_request(["not_int", name]) from None
         elif name in TEXT_PROPERTIES:
             if not isinstance(value, str):
                 raise bad_request(["not_string", name])

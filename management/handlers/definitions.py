@@ -34,7 +34,7 @@ async def definitions(call: ApiCall) -> Any:
     for section in SECTIONS if vhost is None else VHOST_SECTIONS:
         found.setdefault(section, [])
     name = call.query("download")
-    safe = "".join(each for each in name or "" if each.isalnum() or each in "._-")
+    safe = "".join(each for each in name or "" if each.isascii() and (each.isalnum() or each in "._-"))
     return Answer(200, found, {"content-disposition": f'attachment; filename="{safe}"'} if safe else None)
 
 

@@ -15,6 +15,9 @@ UNITS = {"days": 86_400, "weeks": 7 * 86_400, "months": 28 * 86_400, "years": 36
 
 OK = {"status": "ok"}
 
+#: The most digits that the text of a number in a path may have.
+DIGITS_MAX = 9
+
 #: For each other name under which tools ask for a protocol: the name that listeners have.
 PROTOCOLS = {"amqp091": "amqp", "amqps": "amqp/ssl", "prometheus": "http/prometheus"}
 
@@ -83,9 +86,13 @@ def _needs(node: str, members: Sequence[str], online: Sequence[str]) -> bool:
     return node in online and len(online) - 1 <= len(members) // 2
 
 
+def _is_number(text: str) -> bool:
+    return len(text) <= DIGITS_MAX and text.isascii() and text.isdigit()
+
+
 async def port_listener(call: ApiCall) -> Any:
     port = call.names["port"]
-    if not port.isascii() or not port.isdigit():
+    if not _is_number(port):
         raise bad_request("Invalid port")
     ports = sorted({row["port"] for row in listeners(call)})
     if int(port) not in ports:
@@ -105,7 +112,7 @@ async def certificate_expiration(call: ApiCall) -> Any:
     within, unit = call.names["within"], call.names["unit"]
     if unit not in UNITS:
         raise bad_request("Time unit not recognised. Supported units: days, weeks, months, years.")
-    if not within.isascii() or not within.isdigit():
+    if not _is_number(within):
         raise bad_request("Invalid expiration value.")
     seconds = int(within) * UNITS[unit]
     expired = await call.operate("check_certificate_expiration", seconds=float(seconds))

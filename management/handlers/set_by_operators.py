@@ -69,7 +69,9 @@ async def start_vhost(call: ApiCall) -> Any:
 
 
 def _words(value: Any) -> list[str]:
-    """Tags: text with commas, or a list."""
+    """Tags: text with commas, or a list. Raises HttpError."""
+    if not isinstance(value, (str, list)) or not all(isinstance(part, str) for part in value):
+        raise bad_request(["not_string", "tags"])
     parts = value if isinstance(value, list) else str(value).split(",")
     return [str(part).strip() for part in parts if str(part).strip()]
 
@@ -133,9 +135,9 @@ async def delete_users(call: ApiCall) -> Any:
     if not isinstance(names, list):
         raise bad_request(["not_list", "users"])
     for name in names:
-        if name not in call.state.users:
+        if not isinstance(name, str) or name not in call.state.users:
             raise bad_request(["no_such_user", name])
-    for name in names:
+    for name in dict.fromkeys(names):
         await call.change("delete_user", user=name)
     return CHANGED
 
