@@ -81,7 +81,7 @@ def _read(path: str | None) -> dict[str, Any]:
         if path is None or path == "-":
             text = sys.stdin.read()
         else:
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8-sig") as file:
                 text = file.read()
     except OSError as error:
         raise CommandFailure(f"the definitions in {name} cannot be read: {error.strerror}", EX_DATAERR) from None

@@ -199,11 +199,11 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is type(None):
         return value is None
     if hint is str:
-        return isinstance(value, str) and _is_text(value)
+        return isinstance(value, str) and is_text(value)
     return hint in (bool, bytes) and isinstance(value, hint)
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
     """Whether the store can keep this text. Half of a surrogate pair is no text, unless it stands for an undecodable
     byte.
     """

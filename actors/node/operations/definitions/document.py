@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .....amqp.errors import AmqpError
-from .....amqp.fields import FieldError, Table, table_from
+from .....amqp.fields import FieldError, Table, encode_table, table_from
 from .....definitions import patterns
 from .....definitions.errors import DefinitionError
 from .....definitions.json_text import json_text, parse_json
@@ -35,6 +35,7 @@ from ....context.events import OPERATOR
 from ....context.node_context import NodeContext
 from ....contracts.metadata import to_metadata
 from ..observing.listings import SLICE
+from ..registry import is_text
 from .changing import checked_default_type
 
 #: What RabbitMQ writes beside the sections.
@@ -83,8 +84,9 @@ class Document:
         self._known_users = {user.name for user in context.definitions.users.values()}
         #: The default queue types of the virtual hosts whose properties the document sets.
         self._default_types: dict[str, str] = {}
-        #: Kind, virtual host and name of what bindings may connect, beside what the node has.
-        self._declared: set[tuple[str, str, str]] = set()
+        #: What bindings may connect, beside what the node has: by kind, virtual host and name the properties that are
+        #: compared if the document declares the thing again.
+        self._declared: dict[tuple[str, str, str], Any] = {}
 
     def read(self, document: Mapping[str, object]) -> Iterator[None]:
         """Read the document in slices: the caller lets others have a turn at each step."""
@@ -117,7 +119,7 @@ class Document:
                 yield
         while self._declared:
             for _ in range(min(SLICE, len(self._declared))):
-                self._declared.pop()
+                self._declared.popitem()
             yield
 
     def _vhost_of(self, item: _Item) -> str:
@@ -149,6 +151,8 @@ class Document:
 
     def _take_users(self, item: _Item) -> None:
         name = item.name()
+        if not name:
+            raise _WrongError("a user needs a name")
         password_hash, algorithm = item.text("password_hash", ""), item.text("hashing_algorithm", SHA256)
         if item.values.get("password") is not None:
             if item.values.get("password_hash") is not None:
@@ -197,7 +201,9 @@ class Document:
         if isinstance(definition, str):
             # RabbitMQ's HTTP API accepts JSON in a text.
             definition = _parsed(definition)
-        if isinstance(definition, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in definition):
+        if isinstance(definition, list) and all(
+            isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) for pair in definition
+        ):
             # RabbitMQ's own export of an operator policy, which its import refuses (CM-218).
             definition = dict(definition)
         priority = item.values.get("priority", 0)
@@ -214,15 +220,19 @@ class Document:
         vhost, name, arguments = self._vhost_of(item), item.name(), item.table()
         kind = item.text("type")
         durable, auto_delete, internal = item.flag("durable", True), item.flag("auto_delete"), item.flag("internal")
+        if not name:
+            raise _WrongError("an exchange needs a name; every virtual host has the default exchange")
         check_exchange_type(kind)
-        row = self._context.routing.exchange(vhost, name)
+        row, new = self._context.routing.exchange(vhost, name), (kind, durable, auto_delete, internal, arguments)
+        old = self._declared.get(("exchange", vhost, name))
         if row is not None:
             old = row.type, row.durable, row.auto_delete, row.internal, row.arguments
-            check_exchange_equivalence(vhost, name, old, (kind, durable, auto_delete, internal, arguments))
+        if old is not None:
+            check_exchange_equivalence(vhost, name, old, new)
         else:
             check_not_reserved("exchange", name)
             check_exchange_arguments(vhost, name, arguments)
-        self._declared.add(("exchange", vhost, name))
+        self._declared["exchange", vhost, name] = new
         request = to_metadata.declare_exchange(vhost, name, kind, durable, auto_delete, internal, arguments, OPERATOR)
         self.requests.append((f"exchange '{name}' in vhost '{vhost}'", request))
 
@@ -239,13 +249,16 @@ class Document:
             arguments = with_default_type(arguments, default, is_permanent, None if row is None else row.arguments)
         elif kind != "classic" and "x-queue-type" not in _names(arguments):
             arguments = Table((*arguments, ("x-queue-type", "S", kind.encode())))
-        if row is not None:
-            old = row.durable, row.auto_delete, row.arguments
-            check_queue_equivalence(vhost, name, old, (durable, auto_delete, arguments))
+        new = durable, auto_delete, arguments
+        old = (
+            self._declared.get(("queue", vhost, name)) if row is None else (row.durable, row.auto_delete, row.arguments)
+        )
+        if old is not None:
+            check_queue_equivalence(vhost, name, old, new)
         else:
             check_not_reserved("queue", name)
             check_queue_declaration(QueueRow(vhost, name, None, "", durable, auto_delete, None, arguments))
-        self._declared.add(("queue", vhost, name))
+        self._declared["queue", vhost, name] = new
         request = to_metadata.declare_queue(vhost, name, durable, None, auto_delete, arguments, "", OPERATOR, True)
         self.requests.append((f"queue '{name}' in vhost '{vhost}'", request))
 
@@ -254,6 +267,8 @@ class Document:
         source, destination, kind = item.text("source"), item.text("destination"), item.text("destination_type")
         if kind not in ("queue", "exchange"):
             raise _WrongError(f"'destination_type' must be queue or exchange, not '{kind}'")
+        if not source or (kind == "exchange" and not destination):
+            raise _WrongError("the default exchange has a binding to each queue, and no others")
         for of_kind, name in (("exchange", source), (kind, destination)):
             if not self._exists(of_kind, vhost, name):
                 self.left_out.append(
@@ -262,7 +277,7 @@ class Document:
                 )
                 return
         request = to_metadata.bind(
-            vhost, kind, destination, source, item.text("routing_key", ""), arguments, "", OPERATOR
+            vhost, kind, destination, source, item.name("routing_key", ""), arguments, "", OPERATOR
         )
         self.requests.append((f"binding of {kind} '{destination}' to exchange '{source}' in vhost '{vhost}'", request))
 
@@ -294,12 +309,19 @@ class _Item:
         value = self.values.get(key, default)
         if not isinstance(value, str):
             raise _WrongError(f"'{key}' is missing" if value is None else f"'{key}' must be a text")
+        if not is_text(value):
+            raise _WrongError(f"'{key}' has half of a surrogate pair, which is no character")
         return value
 
-    def name(self) -> str:
-        name = self.text("name")
-        if len(name.encode("utf-8", "surrogatepass")) > NAME_MAX:
-            raise _WrongError(f"'name' has more than {NAME_MAX} bytes")
+    def name(self, key: str = "name", default: str | None = None) -> str:
+        """A text that AMQP can carry as a name or as a routing key."""
+        name = self.text(key, default)
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            raise _WrongError(f"'{key}' is not UTF-8") from None
+        if size > NAME_MAX:
+            raise _WrongError(f"'{key}' has more than {NAME_MAX} bytes")
         return name
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -307,7 +329,7 @@ class _Item:
         value = self.values.get(key) or []
         if isinstance(value, str):
             value = [part.strip() for part in value.split(",") if part.strip()]
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(one, str) and is_text(one) for one in value):
             raise _WrongError(f"'{key}' must be a list of texts")
         return tuple(value)
 
@@ -329,7 +351,9 @@ class _Item:
         if not isinstance(value, dict):
             raise _WrongError("'arguments' must be an object")
         try:
-            return table_from(value)
+            table = table_from(value)
+            encode_table(table)  # names of arguments may be too long
+            return table
         except (TypeError, ValueError, OverflowError) as error:
             raise _WrongError(f"'arguments' has a value that AMQP cannot carry: {error}") from None
 

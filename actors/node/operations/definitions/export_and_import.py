@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from .....amqp.errors import AmqpError
-from .....amqp.fields import table_to_dict
 from .....routing.rows import QueueRow
 from .....version import __version__
 from ....contracts.info_items import InfoItems
 from ....contracts.metadata import to_metadata
 from ....metadata.state.commands import PutRecords
 from ..observing.listings import SLICE
+from ..plain_values import plain_table
 from ..registry import OperationError, Operator, Rows, check_vhost, operation
 from .changing import change
 from .document import Document
@@ -128,7 +128,7 @@ def _queue(row: QueueRow) -> dict[str, object]:
         "vhost": row.vhost,
         "durable": row.durable,
         "auto_delete": row.auto_delete,
-        "arguments": table_to_dict(row.arguments),
+        "arguments": plain_table(row.arguments),
         "type": row.type,
     }
 
@@ -138,7 +138,7 @@ def _exchange(items: InfoItems) -> dict[str, object] | None:
     if not items["name"] or items["name"].startswith("amq."):
         return None
     kept = ("name", "vhost", "type", "durable", "auto_delete", "internal")
-    return {**{name: items[name] for name in kept}, "arguments": table_to_dict(items["arguments"])}
+    return {**{name: items[name] for name in kept}, "arguments": plain_table(items["arguments"])}
 
 
 def _binding(items: InfoItems) -> dict[str, object] | None:
@@ -151,7 +151,7 @@ def _binding(items: InfoItems) -> dict[str, object] | None:
         "destination": items["destination_name"],
         "destination_type": items["destination_kind"],
         "routing_key": items["routing_key"],
-        "arguments": table_to_dict(items["arguments"]),
+        "arguments": plain_table(items["arguments"]),
     }
 
 
