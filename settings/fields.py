@@ -50,8 +50,9 @@ def checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> An
         except LimitError as error:
             raise wrong(key, value, error.wanted) from None
     if limits.get("path"):
-        if not isinstance(value, (str, PathLike)):
-            raise wrong(key, value, "a path")
+        # An empty path would mean the working directory in some places, and no system has a path with a zero byte.
+        if not isinstance(value, (str, PathLike)) or not str(value) or "\0" in str(value):
+            raise wrong(key, value, "a path, which is not empty and has no zero byte")
         return str(value)
     if limits.get("secret") and not isinstance(value, str):
         raise SettingsError(key, f"setting '{key}' must be a text in quotes, and this is a {type(value).__name__}")

@@ -22,9 +22,13 @@ from collections.abc import Mapping
 from typing import Any
 
 _SIZE = re.compile(r"(\d+)\s*(?:([kmg])(i?b)?)?", re.IGNORECASE | re.ASCII)
+#: The most digits of a size: Python reads no more than 4,300.
+DIGITS_MAX = 30
 _POWERS = {"k": 1, "m": 2, "g": 3}
 
 SIZE = "a whole number of bytes, alone or with a unit as in '512MiB' or '2GB'"
+#: More bytes than the store, AMQP and the commands can carry are no size.
+SIZE_MAX = 2**63 - 1
 WATERMARK = f"a share of memory from 0.0 to 1.0, or {SIZE}"
 #: A larger float is no multiple of the memory but a number of bytes that was written as `5e7`.
 MAX_MEMORY_MULTIPLE = 1000.0
@@ -44,17 +48,15 @@ class LimitError(ValueError):
 
 def read_size(value: Any, wanted: str = SIZE) -> int:
     """The bytes of a size such as `2000000000`, `"2GB"` or `"512 MiB"`. Raises LimitError."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
+    size = value if isinstance(value, int) and not isinstance(value, bool) else -1
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None:
+    if found is not None and len(found[1]) <= DIGITS_MAX:
+        number, unit, suffix = found.groups()
+        base = 1000 if (suffix or "").lower() == "b" else 1024
+        size = int(number) * (1 if unit is None else base ** _POWERS[unit.lower()])
+    if not 0 <= size <= SIZE_MAX:
         raise LimitError(value, wanted)
-    number, unit, suffix = found.groups()
-    if unit is None:
-        return int(number)
-    base = 1000 if (suffix or "").lower() == "b" else 1024
-    scale: int = base ** _POWERS[unit.lower()]
-    return int(number) * scale
+    return size
 
 
 def read_watermark(value: Any) -> float | int:

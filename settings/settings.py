@@ -289,6 +289,7 @@ class Settings:
         1_000,
         "ms that a stopping node waits for clients to answer `connection.close` before it closes the sockets",
         low=0,
+        high=86_400_000,
     )
     data_dir: str | None = setting(
         None, "directory for durable data; None keeps everything in memory", path=True, optional=True

@@ -206,7 +206,7 @@ def check_port_connectivity(call: Call, host: str | None) -> None:
 
 
 @node_command(SECTION, timeout=60.0)
-@click.option("--within", type=click.IntRange(min=0), default=4, help="How far to look ahead.  [default: 4]")
+@click.option("--within", type=click.IntRange(0, 10_000), default=4, help="How far to look ahead.  [default: 4]")
 @click.option("--unit", default="weeks", help="The unit of --within: days, weeks, months or years.  [default: weeks]")
 def check_certificate_expiration(call: Call, within: int, unit: str) -> None:
     """Check that no certificate of a listener expires soon; otherwise exit 69 with the files and dates."""

@@ -650,12 +650,12 @@ def test_a_node_without_a_data_directory_has_no_disk_limit(broker, run):
 
 def test_environment_shows_every_setting_and_no_secret(run, tmp_path):
     """`environment` shows every setting with its origin, and blanks secrets (CM-74, CM-75)."""
-    settings = {"default_pass": "very-secret", "heartbeat": 17}
+    settings = {"default_pass": "very-secret", "cluster_cookie": "very-secret-too", "heartbeat": 17}
     with Broker(control_dir=str(tmp_path / "control"), **settings):
         assert run("-q", "environment") == 0
     assert "heartbeat\t17\tset" in run.lines
     assert "channel_max\t2047\tdefault" in run.lines
-    assert "default_pass\t***\tset" in run.lines
+    assert "default_pass\t***\tset" in run.lines and "cluster_cookie\t***\tset" in run.lines
     assert "very-secret" not in run.out
 
 

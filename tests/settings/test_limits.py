@@ -37,7 +37,9 @@ def test_sizes(text, count):
     assert read_size(text) == count
 
 
-@pytest.mark.parametrize("value", ["1.5GB", "GB", "", "2TB", "-1", -1, 1.0, True, None, "2 G B", "٣MB"])
+@pytest.mark.parametrize(
+    "value", ["1.5GB", "GB", "", "2TB", "-1", -1, 1.0, True, None, "2 G B", "٣MB", 2**63, "9" * 5_000, "9" * 15 + "GB"]
+)
 def test_what_is_no_size(value):
     """A size is a whole number; fractions are refused (QS 8.1)."""
     with pytest.raises(

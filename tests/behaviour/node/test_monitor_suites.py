@@ -48,6 +48,15 @@ def test_set_disk_free_limit_command(monitored, limit, size):
     assert monitored().set_disk_free_limit(limit) == size
 
 
+@pytest.mark.parametrize("limit", ["9" * 400, 10**400, 2**63], ids=["text", "number", "64 bits"])
+def test_a_disk_limit_beyond_all_disks_is_refused(monitored, limit):
+    """The disk monitor cannot work with such a number, and the node would end with it."""
+    broker = monitored()
+    with pytest.raises(ValueError, match="whole number of bytes"):
+        broker.set_disk_free_limit(limit)
+    assert broker.queues() == []
+
+
 def test_set_vm_memory_high_watermark_relative1(monitored):
     """A watermark of 1.0 is all the memory there is."""
     assert monitored().set_memory_high_watermark(1.0) == TOTAL

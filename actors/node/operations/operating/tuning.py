@@ -13,7 +13,7 @@ from ....contracts.node import to_node
 from ....contracts.resources import to_memory_monitor
 from ..registry import OperationError, Operator, Rows, check_vhost, operation
 
-#: Parts of the names of settings whose values are secret (CM-75).
+#: Parts of the names of settings whose values are secret, besides those that are declared so (CM-75).
 SECRET_WORDS = ("pass", "secret", "token")
 
 #: RabbitMQ's names of levels, and Python's levels.
@@ -59,7 +59,7 @@ async def environment(operator: Operator) -> Rows:
     for item in fields(Settings):
         value = getattr(settings, item.name)
         origin = "default" if value == getattr(defaults, item.name) else "set"
-        if any(word in item.name for word in SECRET_WORDS):
+        if item.metadata.get("secret") or any(word in item.name for word in SECRET_WORDS):
             value = "***"
         rows.append({"key": item.name, "value": _plain(value), "origin": origin})
     return rows
