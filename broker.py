@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Literal, Unpack
@@ -171,7 +171,7 @@ class Broker(Messaging):
             self.stop()
 
     async def __aenter__(self) -> Broker:
-        await asyncio.to_thread(self.start)
+        await start_in_thread(self.start, self.stop)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -179,7 +179,13 @@ class Broker(Messaging):
         await asyncio.to_thread(self.stop)
 
     def __repr__(self) -> str:
-        return f"<Broker {self.url}>" if self.is_running else "<Broker, stopped>"
+        if not self.is_running:
+            return "<Broker, stopped>"
+        settings = self.settings
+        # The default password is publicly known. Any other must not get into a log or a traceback.
+        is_known = settings.default_pass == "guest" and settings.default_pass_file is None
+        url = self._url("amqp", self._node.port, settings.default_vhost, has_password=is_known)
+        return f"<Broker {url}>"
 
     # -- addresses ---
 
@@ -218,16 +224,16 @@ class Broker(Messaging):
             raise RuntimeError("this broker does not listen for TLS; set tls_port and tls_cert_file")
         return self._url("amqps", port, self.settings.default_vhost)
 
-    def _url(self, scheme: str, port: int, vhost: str) -> str:
+    def _url(self, scheme: str, port: int, vhost: str, has_password: bool = True) -> str:
         node, settings = self._node, self.settings
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(node.host, node.host)
         if ":" in host:
             host = f"[{host}]"
         # The default virtual host is written out as %2F: client libraries disagree about the meaning of an empty path.
-        user, password, path = (
-            quote(part, safe="") for part in (settings.default_user, settings.first_password(), vhost)
-        )
-        return f"{scheme}://{user}:{password}@{host}:{port}/{path}"
+        login = quote(settings.default_user, safe="")
+        if has_password:
+            login += f":{quote(settings.first_password(), safe='')}"
+        return f"{scheme}://{login}@{host}:{port}/{quote(vhost, safe='')}"
 
     # -- tracing ---
 
@@ -314,6 +320,24 @@ def _settings(given: Settings | None, port: int | None, host: str | None, keywor
         values = {item.name: getattr(given, item.name) for item in fields(given)}
     values |= {name: value for name, value in (("port", port), ("host", host)) if value is not None}
     return Settings.of(**{**values, **keywords})
+
+
+async def start_in_thread(start: Callable[[], object], stop: Callable[[], object]) -> None:
+    """Call `start` in another thread. If the task that waits is cancelled, call `stop` as soon as `start` has returned:
+    the thread goes on in any case, and nobody else would end what it starts.
+    """
+    starting = asyncio.create_task(asyncio.to_thread(start))
+
+    async def end() -> None:
+        await asyncio.wait([starting])
+        if starting.exception() is None:
+            await asyncio.to_thread(stop)
+
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.shield(asyncio.create_task(end()))
+        raise
 
 
 def running_node(broker: Broker) -> RunningNode | None:

@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Any, Unpack
 
 from .actors.contracts.membership import MembershipStatus, to_membership
-from .broker import Broker, running_node
+from .broker import Broker, running_node, start_in_thread
 from .cluster.links.contract import to_links
 from .cluster.links.links import NAME as LINKS
 from .cluster.membership.peers import NAME as MEMBERS
@@ -142,7 +142,7 @@ class Cluster(Messaging):
         self.stop()
 
     async def __aenter__(self) -> Cluster:
-        await asyncio.to_thread(self.start)
+        await start_in_thread(self.start, self.stop)
         return self
 
     async def __aexit__(self, *_: object) -> None:

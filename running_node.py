@@ -166,9 +166,6 @@ class RunningNode:
         app_stopped: bool = False,
     ):
         self._stop_timeout = settings.stop_timeout / 1000
-        if settings.management and settings.control_dir is None:
-            # The management process reaches the node there. `ControlListener` removes the directory in the end.
-            settings = replace(settings, control_dir=tempfile.mkdtemp(prefix="warren-"))
         #: The operating-system process that runs the node. A process forked from it has a copy of this object but no
         #: thread that runs the node, so a control that is called there raises an error, because it would otherwise wait
         #: for ever.
@@ -188,6 +185,9 @@ class RunningNode:
         self._go_on: Callable[[], None] | None = None
         try:
             on_begin(self)
+            if settings.management and settings.control_dir is None:
+                # The management process reaches the node there. `ControlListener` removes the directory in the end.
+                settings = replace(settings, control_dir=tempfile.mkdtemp(prefix="warren-"))
             system = self._system = ActorSystem(systemBase=self._base, transientUnique=True)
             self._client = OutsideClient(system)
             self._address: Address[ToNode] = system.createActor(NodeSupervisor)

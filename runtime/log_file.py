@@ -5,7 +5,8 @@
 
 A file is *full* when another line would exceed `max_bytes`, and *old* when a new day or hour has begun. If it cannot be
 renamed, because the disk or the permissions do not allow it, lines go on into the same file, and the next attempt comes
-a minute later.
+a minute later. If the file cannot be opened again, because the process is out of descriptors or the directory is gone,
+the lines are lost until it can be: whoever logs must not fail because of it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class LogFile(logging.FileHandler):
         self.period = period
         self.kept = kept
         self._is_moved = False
+        #: Whether the file could not be opened when the last line came.
+        self._is_lost = False
         self._retry_at = 0.0
         self._begin()
 
@@ -52,10 +55,25 @@ class LogFile(logging.FileHandler):
             self._close()
         elif record.created >= self._retry_at and self._is_due(record):
             self._rotate(record.created)
-        if self.stream is None:
+        if self.stream is None and not self._opens():
+            return
+        super().emit(record)
+
+    def _opens(self) -> bool:
+        """Open the file, which is closed. False if that fails, which the standard error shows once for each failure
+        after a success.
+        """
+        try:
             self.stream = self._open()
             self._begin()
-        super().emit(record)
+        except OSError as error:
+            self._close()
+            if not self._is_lost and sys.stderr is not None:
+                print(f"the log {self.baseFilename} cannot be opened: {error.strerror}", file=sys.stderr)
+            self._is_lost = True
+            return False
+        self._is_lost = False
+        return True
 
     def _begin(self) -> None:
         """Note the period of the last line of the file that was opened."""

@@ -1,5 +1,6 @@
 """`warren start`: runs a broker in the foreground."""
 
+import logging
 import os
 import sys
 import tomllib
@@ -13,7 +14,10 @@ from ...settings import DEFAULT_PORT, Settings, SettingsError
 from ..failure import EX_CONFIG, EX_SOFTWARE, EX_UNAVAILABLE, CommandFailure
 from ..importing import without_collector
 from ..node_client import default_data_dir, full_name
+from ..node_command import close_output_quietly
 from .background import start_in_background
+
+log = logging.getLogger("warren.server")
 
 LOG_LEVELS = ["debug", "info", "warning", "error"]
 #: The end of an error text about the data directory.
@@ -168,7 +172,7 @@ def start(
         raise CommandFailure(text, EX_CONFIG) from error
     try:
         with recovery_progress(sys.stderr) as progress:
-            serve(settings, lambda report: click.echo(report), progress, is_founder=found)
+            serve(settings, _print_report, progress, is_founder=found)
     except DataDirUnusable as error:
         raise CommandFailure(f"{error}. On the command line, {WAY_OUT}", EX_CONFIG) from error
     except ClusterUnreachable as error:
@@ -177,6 +181,17 @@ def start(
         raise CommandFailure(str(error), EX_SOFTWARE) from error
     except ServerDied as error:
         raise CommandFailure(str(error), EX_SOFTWARE) from error
+
+
+def _print_report(report: str) -> None:
+    """Print the start-up report. A broker that runs goes on if nobody can read it, because the disk of the standard
+    output is full or the program behind the pipe has ended.
+    """
+    try:
+        click.echo(report)
+    except OSError as error:
+        log.warning("the start-up report cannot be written to the standard output: %s", error.strerror)
+        close_output_quietly()
 
 
 def _wants_management() -> bool:

@@ -153,3 +153,17 @@ def test_json_lines():
     assert line.isascii() and "\n" not in line
     assert (found["level"], found["domain"], found["msg"]) == ("warning", "warren.test", "user 'änn\n\udcff'")
     assert found["pid"] == os.getpid() and found["time"][:2] == "20"
+
+
+def test_a_file_that_cannot_be_opened_again_loses_lines_and_nothing_else(log, path, capsys):
+    """A process that is out of descriptors cannot open the file that follows a renamed one. Whoever logs goes on."""
+    log()
+    log.write("before")
+    folder = path.parent.rename(path.parent.with_name("away"))
+    log.handler.reopen()
+    for _ in range(3):
+        log.write("lost")
+    assert capsys.readouterr().err.splitlines() == [f"the log {path} cannot be opened: No such file or directory"]
+    folder.rename(path.parent)
+    log.write("after")
+    assert path.read_text() == "before\nafter\n"

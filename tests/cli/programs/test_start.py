@@ -42,6 +42,25 @@ def started(*arguments):
             process.kill()
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a file that is always full")
+def test_a_broker_whose_report_cannot_be_written_runs(tmp_path):
+    """A full disk below the standard output, such as the log of a broker in the background, does not end the broker."""
+    command = [WARREN, "start", "--port", "0", "--no-management", "--data-dir", str(tmp_path)]
+    with (
+        open("/dev/full", "wb") as full,
+        subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd="/") as process,
+    ):
+        try:
+            for line in process.stderr:
+                if "the start-up report cannot be written to the standard output: No space left on device" in line:
+                    break
+            assert warren("--data-dir", str(tmp_path), "ping").returncode == 0
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
 def test_warren_alone_prints_help_to_a_person():
     """`warren` alone, on a terminal, prints help and exits with 0 (CM-4)."""
     terminal, screen = pty.openpty()
