@@ -26,6 +26,7 @@ from .app import application
 from .copy.follower import StatisticsFollower
 from .copy.node_link import NodeLink
 from .copy.node_state import NodeState
+from .patience import PatientProtocol
 
 log = logging.getLogger("warren.management")
 
@@ -81,7 +82,7 @@ def _server(app: ASGIApp, config: Config, tls: bool = False) -> _Server:
     """A server for this application. Raises CannotListen for a certificate that cannot be used."""
     found = uvicorn.Config(
         app,
-        http="h11",
+        http=PatientProtocol,
         ws="none",
         loop="asyncio",
         lifespan="off",
