@@ -207,7 +207,12 @@ class NodeClient:
 
     def _answers(self, operation: str, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
         try:
-            self._socket.sendall(frame({"operation": operation, "arguments": arguments}))
+            data = frame({"operation": operation, "arguments": arguments})
+            # A node that is busy reads a long request, such as definitions, later than it answers a greeting.
+            self._socket.settimeout(self._left())
+            self._socket.sendall(data)
+        except TimeoutError:
+            raise self._timed_out(operation) from None
         except OSError:
             pass  # the node's answer has the reason, if it sent one
         except (ValueError, OverflowError, TypeError) as error:
@@ -312,7 +317,7 @@ class NodeClient:
             while (message := self._input.next()) is None:
                 self.before_wait()
                 if self._deadline is not None:
-                    self._socket.settimeout(max(0.001, self._deadline - time.monotonic()))
+                    self._socket.settimeout(self._left())
                 elif operation:
                     self._socket.settimeout(None)
                 try:
@@ -326,13 +331,19 @@ class NodeClient:
         except TimeoutError:
             if not operation or self._timeout is None:
                 raise
-            raise CommandFailure(
-                f"operation {operation} on node {self.node_name} timed out. Timeout value used:"
-                f" {round(self._timeout * 1000)}",
-                EX_TEMPFAIL,
-            ) from None
+            raise self._timed_out(operation) from None
         except ControlFrameError as error:
             raise Unreachable(self.target, f"something else than a node of warren answers there: {error}") from None
+
+    def _left(self) -> float | None:
+        """The seconds that are left; None without a time limit."""
+        return None if self._deadline is None else max(0.001, self._deadline - time.monotonic())
+
+    def _timed_out(self, operation: str) -> CommandFailure:
+        used = round((self._timeout or 0) * 1000)
+        return CommandFailure(
+            f"operation {operation} on node {self.node_name} timed out. Timeout value used: {used}", EX_TEMPFAIL
+        )
 
 
 def _own_secret(cookie_file: str | None) -> bytes:

@@ -107,6 +107,13 @@ def _checked_tuple(key: str, value: Any, default: tuple[Any, ...]) -> tuple[Any,
     return tuple(value)
 
 
+def read_path_prefix(value: Any) -> str:
+    """The beginning of paths with one slash in front and none behind it; empty for none. Raises LimitError."""
+    if not isinstance(value, str):
+        raise LimitError(value, "a text, such as '/warren'")
+    return f"/{value.strip('/')}".rstrip("/")
+
+
 def check_credit(key: str, pair: tuple[int, int]) -> None:
     # FC-1: with a larger second number, the sender would run out of credit before the receiver returns any, for ever.
     initial, more_after = pair

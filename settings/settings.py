@@ -25,7 +25,7 @@ from .cluster_settings import (
     read_partition_handling,
     read_peer_addresses,
 )
-from .fields import SettingsError, check_credit, check_pattern, checked, setting, wrong
+from .fields import SettingsError, check_credit, check_pattern, checked, read_path_prefix, setting, wrong
 from .keywords import SettingKeywords
 from .limits import read_disk_limit, read_size, read_watermark
 from .oauth import check_oauth
@@ -467,7 +467,9 @@ class Settings:
     prometheus_per_object_metrics: bool = setting(
         False, "whether `/metrics` has a series for each object, as `/metrics/per-object`"
     )
-    management_path_prefix: str = setting("", "what all paths of the HTTP API begin with, such as `/warren`")
+    management_path_prefix: str = setting(
+        "", "what all paths of the HTTP API begin with, such as `/warren`", read=read_path_prefix
+    )
     management_rates_mode: str = setting(
         "basic",
         "whether channels count what goes between each exchange, channel and queue (`detailed`) or not",

@@ -49,7 +49,7 @@ class Config:
             settings.management_tls_port,
             settings.tls_cert_file,
             settings.tls_key_file,
-            f"/{settings.management_path_prefix.strip('/')}".rstrip("/"),
+            settings.management_path_prefix,
             settings.management_interval,
             settings.management_body_limit,
             tuple(settings.management_cors_allow_origins),

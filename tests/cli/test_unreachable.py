@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import sys
@@ -10,7 +11,8 @@ import threading
 import pytest
 
 from warren import Broker
-from warren.actors.control.frames import PROTOCOL, frame
+from warren.actors.control import place
+from warren.actors.control.frames import PROTOCOL, FrameBuffer, frame
 from warren.cli import node_client
 from warren.cli.main import main
 
@@ -115,3 +117,36 @@ def test_the_variable_names_the_node(run, monkeypatch):
     monkeypatch.setenv("WARREN_NODENAME", "hare")
     assert "attempted to contact: [hare@localhost]" in run("ping")[1]
     assert "attempted to contact: [fox@localhost]" in run("ping", "--node", "fox")[1]
+
+
+def test_a_node_may_read_a_long_request_later_than_it_greets(run, tmp_path, monkeypatch):
+    """The time limit of the greeting is none for a request, which would be cut off in the middle."""
+    monkeypatch.setattr(node_client, "CONNECT_SECONDS", 0.2)
+    directory = tmp_path / "control"
+    directory.mkdir()
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(directory / "socket"))
+    server.listen()
+    place.publish(str(directory), place.new_run_file("warren@localhost", socket=str(directory / "socket")))
+    taken = []
+
+    def serve():
+        client, _ = server.accept()
+        client.sendall(frame({"hello": PROTOCOL, "node": "warren@localhost", "challenge": None}))
+        threading.Event().wait(1)  # the node is busy
+        client.settimeout(10)
+        buffer = FrameBuffer(1 << 30)
+        with client:
+            while (request := buffer.next()) is None:
+                buffer.feed(client.recv(1 << 20))
+            taken.append(request)
+            client.sendall(frame({"result": {"left_out": []}}))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps({"global_parameters": [{"name": "n", "value": "v" * 3_000_000}]}))
+    assert run("--data-dir", str(tmp_path), "import_definitions", str(file)) == (0, "")
+    thread.join(30)
+    server.close()
+    assert taken[0]["operation"] == "import_definitions"

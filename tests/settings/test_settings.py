@@ -7,6 +7,7 @@ import pytest
 
 from warren import Settings
 from warren.settings import SettingsError
+from warren.settings.management_urls import management_urls
 
 
 def test_defaults_are_those_of_the_specification():
@@ -72,6 +73,7 @@ def test_a_key_like_no_other_lists_the_known_ones():
         ("vm_memory_high_watermark_paging_ratio", 0, "a number above 0.0"),
         ("vm_memory_high_watermark_paging_ratio", "0.5", "a number above 0.0"),
         ("total_memory_available_override_value", "1.5GB", "'512MiB' or '2GB'"),
+        ("management_path_prefix", 1, "a text, such as '/warren'"),
         ("disk_free_limit", "1 disk", "a multiple of memory such as 1.5, or"),
     ],
 )
@@ -175,3 +177,12 @@ def test_tls_settings_that_do_not_fit_together(values, key, reason):
     with pytest.raises(SettingsError, match=reason) as caught:
         Settings.of(**values)
     assert caught.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("given", "path"), [("", "/"), ("/", "/"), ("warren", "/warren/"), ("/warren/", "/warren/"), ("/a/b", "/a/b/")]
+)
+def test_the_address_of_the_management_page_has_the_prefix_of_its_paths(given, path):
+    """The start-up report shows it. The process takes a prefix with and without slashes."""
+    settings = Settings(management=True, management_path_prefix=given)
+    assert management_urls(settings)[0] == ("management", f"http://127.0.0.1:15672{path}")
