@@ -84,9 +84,10 @@ class Document:
         self._known_users = {user.name for user in context.definitions.users.values()}
         #: The default queue types of the virtual hosts whose properties the document sets.
         self._default_types: dict[str, str] = {}
-        #: What bindings may connect, beside what the node has: by kind, virtual host and name the properties that are
+        #: What bindings may connect, beside what the node has: by virtual host and name the properties, which are
         #: compared if the document declares the thing again.
-        self._declared: dict[tuple[str, str, str], Any] = {}
+        self._queues: dict[tuple[str, str], tuple[bool, bool, Table]] = {}
+        self._exchanges: dict[tuple[str, str], tuple[str, bool, bool, bool, Table]] = {}
 
     def read(self, document: Mapping[str, object]) -> Iterator[None]:
         """Read the document in slices: the caller lets others have a turn at each step."""
@@ -117,10 +118,11 @@ class Document:
             while isinstance(items, list) and items:
                 del items[-SLICE:]
                 yield
-        while self._declared:
-            for _ in range(min(SLICE, len(self._declared))):
-                self._declared.popitem()
-            yield
+        for declared in (self._queues, self._exchanges):
+            while declared:
+                for _ in range(min(SLICE, len(declared))):
+                    declared.popitem()
+                yield
 
     def _vhost_of(self, item: _Item) -> str:
         name = self._vhost if self._vhost is not None else item.text("vhost")
@@ -224,7 +226,7 @@ class Document:
             raise _WrongError("an exchange needs a name; every virtual host has the default exchange")
         check_exchange_type(kind)
         row, new = self._context.routing.exchange(vhost, name), (kind, durable, auto_delete, internal, arguments)
-        old = self._declared.get(("exchange", vhost, name))
+        old = self._exchanges.get((vhost, name))
         if row is not None:
             old = row.type, row.durable, row.auto_delete, row.internal, row.arguments
         if old is not None:
@@ -232,7 +234,7 @@ class Document:
         else:
             check_not_reserved("exchange", name)
             check_exchange_arguments(vhost, name, arguments)
-        self._declared["exchange", vhost, name] = new
+        self._exchanges[vhost, name] = new
         request = to_metadata.declare_exchange(vhost, name, kind, durable, auto_delete, internal, arguments, OPERATOR)
         self.requests.append((f"exchange '{name}' in vhost '{vhost}'", request))
 
@@ -250,15 +252,13 @@ class Document:
         elif kind != "classic" and "x-queue-type" not in _names(arguments):
             arguments = Table((*arguments, ("x-queue-type", "S", kind.encode())))
         new = durable, auto_delete, arguments
-        old = (
-            self._declared.get(("queue", vhost, name)) if row is None else (row.durable, row.auto_delete, row.arguments)
-        )
+        old = self._queues.get((vhost, name)) if row is None else (row.durable, row.auto_delete, row.arguments)
         if old is not None:
             check_queue_equivalence(vhost, name, old, new)
         else:
             check_not_reserved("queue", name)
             check_queue_declaration(QueueRow(vhost, name, None, "", durable, auto_delete, None, arguments))
-        self._declared["queue", vhost, name] = new
+        self._queues[vhost, name] = new
         request = to_metadata.declare_queue(vhost, name, durable, None, auto_delete, arguments, "", OPERATOR, True)
         self.requests.append((f"queue '{name}' in vhost '{vhost}'", request))
 
@@ -282,12 +282,11 @@ class Document:
         self.requests.append((f"binding of {kind} '{destination}' to exchange '{source}' in vhost '{vhost}'", request))
 
     def _exists(self, kind: str, vhost: str, name: str) -> bool:
-        if (kind, vhost, name) in self._declared:
-            return True
         if kind == "queue":
-            return self._context.routing.queue(vhost, name) is not None
+            return (vhost, name) in self._queues or self._context.routing.queue(vhost, name) is not None
         # A virtual host of the document that the node lacks will have the predefined exchanges.
-        return self._context.routing.exchange(vhost, name) is not None or (vhost in self.vhosts and name in _PREDEFINED)
+        is_known = (vhost, name) in self._exchanges or self._context.routing.exchange(vhost, name) is not None
+        return is_known or (vhost in self.vhosts and name in _PREDEFINED)
 
 
 _PREDEFINED = {"amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match", "amq.rabbitmq.trace"}

@@ -7,7 +7,7 @@ import pytest
 
 from warren import Broker
 
-from .conftest import ports
+from ..conftest import ports
 
 LOGIN = b"Authorization: Basic " + base64.b64encode(b"guest:guest") + b"\r\n"
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from .conftest import ports
+from ..conftest import ports
 
 POLICY = {"pattern": "^nothing$", "definition": {"max-length": 1}}
 
