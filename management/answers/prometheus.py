@@ -86,12 +86,13 @@ class Metrics:
         if path not in ("/metrics", "/metrics/", "/metrics/per-object", "/metrics/detailed"):
             await _send(send, 404, b"", [])
             return
-        if not self._state.node:
-            try:
+        try:
+            if not self._state.node:
                 await self._follower.fresh()
-            except NodeUnreachable as error:
-                await _send(send, 503, f"the node does not answer: {error}\n".encode(), [])
-                return
+            self._follower.check_answers()
+        except NodeUnreachable as error:
+            await _send(send, 503, f"the node does not answer: {error}\n".encode(), [])
+            return
         began = time.monotonic()
         if path == "/metrics/detailed":
             made = self._detailed(query)

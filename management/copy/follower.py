@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 
 from .node_link import ControlConnection, NodeLink, NodeUnreachable, OperationRefused
@@ -26,6 +27,10 @@ PAUSES = 9
 #: Statistics intervals after which a copy is too old for any request, because the node does not answer.
 OLD = 2
 
+#: Seconds that a request waits for the node at most. A node that is stopped by a signal, or whose disk hangs, keeps its
+#: connections and answers nothing.
+ANSWER_SECONDS = 30.0
+
 #: Seconds until a node that did not answer is asked again.
 RETRY = 1.0
 
@@ -42,6 +47,8 @@ class StatisticsFollower:
         self._fetching: asyncio.Task[None] | None = None
         #: When the last fetch that succeeded began; -1 while there is no whole copy.
         self._began = -1.0
+        #: When the last fetch that succeeded has ended, even if the copy has been given up since.
+        self._answered = -math.inf
         #: How old the copy may be, in seconds, when a request comes. If it is older, the request begins a fetch.
         self._age_max = AGE_MAX
         #: Whether the last fetch took longer than requests wait. Then they do not wait for the next one at all.
@@ -102,7 +109,16 @@ class StatisticsFollower:
                 await asyncio.wait([fetch], timeout=max(0.0, wait))
                 if not fetch.done():
                     return
-            await asyncio.shield(fetch)
+            await asyncio.wait([fetch], timeout=ANSWER_SECONDS)
+            if not fetch.done():
+                raise NodeUnreachable(f"it has not answered for {ANSWER_SECONDS:.0f} s")
+            fetch.result()
+
+    def check_answers(self) -> None:
+        """Raise NodeUnreachable if the node has not answered for so long that its statistics must not be shown."""
+        silent = time.monotonic() - self._answered
+        if silent > OLD * self._interval + ANSWER_SECONDS:
+            raise NodeUnreachable(f"it has not answered for {silent:.0f} s")
 
     def _begin(self) -> asyncio.Task[None]:
         task = self._fetching = asyncio.create_task(self._run())
@@ -118,7 +134,8 @@ class StatisticsFollower:
         finally:
             self._fetching = None
         self._began = began
-        seconds = time.monotonic() - began
+        self._answered = time.monotonic()
+        seconds = self._answered - began
         self._is_slow = seconds > WAIT_MAX
         self._age_max = min(PAUSES * seconds, self._interval) if self._is_slow else AGE_MAX
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from warren.management.copy.follower import AGE_MAX, WAIT_MAX, StatisticsFollower
+from warren.management.copy.follower import AGE_MAX, OLD, WAIT_MAX, StatisticsFollower
 from warren.management.copy.node_link import NodeUnreachable
 
 INTERVAL = 5.0
@@ -174,3 +174,29 @@ def test_a_copy_of_a_node_that_does_not_answer_is_not_used_for_ever(clock):
             await follower.fresh()
 
     follow(test)
+
+
+def test_a_node_that_stands_still_is_noticed(clock, monkeypatch):
+    """A process that gets SIGSTOP keeps its connections and answers nothing. Requests end, and the metrics do not show
+    the same numbers for ever as if all were well.
+    """
+    monkeypatch.setattr("warren.management.copy.follower.ANSWER_SECONDS", 0.05)
+
+    async def run(node, follower):
+        with pytest.raises(NodeUnreachable):
+            follower.check_answers()
+        node.may_answer.set()
+        await follower.fresh()
+        clock.now += OLD * INTERVAL
+        follower.check_answers()
+        node.may_answer.clear()
+        clock.now += 0.1
+        with pytest.raises(NodeUnreachable, match="it has not answered for 10 s"):
+            follower.check_answers()
+        with pytest.raises(NodeUnreachable, match="it has not answered for 0 s"):
+            await follower.fresh()
+        node.may_answer.set()
+        await follower.fresh(at_once=True)
+        follower.check_answers()
+
+    follow(run)

@@ -1,15 +1,19 @@
 """The metrics, as text that Prometheus reads, under the names that dashboards for RabbitMQ use."""
 
+import asyncio
 import gzip
 import re
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pika
 import pytest
 
 from warren import Broker
 from warren.actors.node.operations.observing.bottlenecks import ADVICE
+from warren.management.answers.prometheus import Metrics
+from warren.management.copy.node_link import NodeUnreachable
 
 from ..conftest import Api, parsed, ports, until
 
@@ -433,3 +437,20 @@ def test_the_metrics_of_all_queues_are_the_sums_of_those_of_each(scrape, broker)
             assert totals[family, ()] == sum(values), family
     for number in range(5):
         broker.delete_queue(f"summed {number}")
+
+
+def test_a_scrape_fails_while_the_node_does_not_answer():
+    """Prometheus then shows the node as down, and the last numbers do not count as those of now."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    class Silent:
+        def check_answers(self):
+            raise NodeUnreachable("it has not answered for 99 s")
+
+    metrics = Metrics(SimpleNamespace(per_object_metrics=False), SimpleNamespace(node={"name": "n"}), Silent())
+    scope = {"path": "/metrics", "query_string": b"", "method": "GET", "headers": []}
+    asyncio.run(metrics(scope, None, send))
+    assert sent[0]["status"] == 503 and sent[1]["body"] == b"the node does not answer: it has not answered for 99 s\n"
