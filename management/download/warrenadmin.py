@@ -321,7 +321,8 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value)
-    return text.replace("\n", "\\n").replace("\t", "\\t")
+    # Clients choose names, and a terminal would obey the control characters in them.
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def parser() -> argparse.ArgumentParser:

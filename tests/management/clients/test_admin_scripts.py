@@ -121,6 +121,15 @@ def test_the_formats_of_lists(admin):
     assert "No items" in admin("list", "channels")
 
 
+@pytest.mark.parametrize("admin", ["warrenadmin"], indirect=True)
+def test_control_characters_in_a_name_do_not_reach_the_terminal(admin, api):
+    """Whoever may declare a queue chooses its name, and a terminal obeys the control characters in it (CM-32)."""
+    assert api("PUT", "/api/queues/%2F/red%1B%5B31m", {})[0] == 201
+    shown = admin("-f", "tsv", "list", "queues", "name")
+    assert api("DELETE", "/api/queues/%2F/red%1B%5B31m")[0] == 204
+    assert "red\\x1b[31m" in shown.splitlines()
+
+
 def test_what_warrenadmin_says_of_a_wrong_command_line(admin, request):
     """A wrong command line is refused with exit code 2 and what is wrong with it, and a broker that does not answer
     with 1 (CM-225).
