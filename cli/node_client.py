@@ -35,8 +35,7 @@ from .failure import (
     CommandFailure,
 )
 
-#: Seconds in which a node must accept the connection and, unless the command has a time limit of its own, answer the
-#: greeting. A node that is very busy answers late, and who sets a limit of a minute is ready to wait for it.
+#: Seconds in which a node must accept the connection, and then greet, whatever time limit the command has (CM-23).
 CONNECT_SECONDS = 5.0
 
 #: The exit code for each kind of error that a node answers with.
@@ -156,6 +155,8 @@ class NodeClient:
         self.target = target
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._timeout = timeout
+        #: When the node must have greeted; None once it has.
+        self._greeting_ends: float | None = None
         #: The node's name: the expected one, and the one in the node's greeting once that has arrived.
         self.node_name = target.node
         self._input = FrameBuffer(FRAME_MAX)
@@ -277,7 +278,7 @@ class NodeClient:
         raise Unreachable(target, "\n * ".join(problems))
 
     def _greet(self, secret: bytes | None) -> None:
-        self._socket.settimeout(CONNECT_SECONDS)
+        self._greeting_ends = time.monotonic() + CONNECT_SECONDS
         try:
             hello = self._receive_greeting()
             if hello.get("hello") != PROTOCOL:
@@ -286,6 +287,7 @@ class NodeClient:
                 self.node_name = hello["node"]
             theirs = hello.get("challenge")
             if theirs is None and secret is None:
+                self._greeting_ends = None
                 return
             if secret is None:
                 raise Unreachable(self.target, "the node asks for a secret, which this command does not have")
@@ -300,6 +302,7 @@ class NodeClient:
                 raise Unreachable(
                     self.target, "the node has another secret: give this command the file of its control_cookie_file"
                 )
+            self._greeting_ends = None
         except OSError as error:
             raise Unreachable(
                 self.target, f"a connection was accepted, but nothing that is a node answered: {error}"
@@ -316,10 +319,7 @@ class NodeClient:
         try:
             while (message := self._input.next()) is None:
                 self.before_wait()
-                if self._deadline is not None:
-                    self._socket.settimeout(self._left())
-                elif operation:
-                    self._socket.settimeout(None)
+                self._socket.settimeout(self._left())
                 try:
                     data = self._socket.recv(1 << 18)
                 except ConnectionError:
@@ -337,7 +337,8 @@ class NodeClient:
 
     def _left(self) -> float | None:
         """The seconds that are left; None without a time limit."""
-        return None if self._deadline is None else max(0.001, self._deadline - time.monotonic())
+        ends = [end for end in (self._deadline, self._greeting_ends) if end is not None]
+        return max(0.001, min(ends) - time.monotonic()) if ends else None
 
     def _timed_out(self, operation: str) -> CommandFailure:
         used = round((self._timeout or 0) * 1000)

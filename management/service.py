@@ -23,10 +23,10 @@ from starlette.types import ASGIApp
 from ..actors.management.config import Config
 from .answers.prometheus import Metrics
 from .app import application
+from .bounded_connection import BoundedConnection
 from .copy.follower import StatisticsFollower
 from .copy.node_link import NodeLink
 from .copy.node_state import NodeState
-from .patience import PatientProtocol
 
 log = logging.getLogger("warren.management")
 
@@ -82,7 +82,7 @@ def _server(app: ASGIApp, config: Config, tls: bool = False) -> _Server:
     """A server for this application. Raises CannotListen for a certificate that cannot be used."""
     found = uvicorn.Config(
         app,
-        http=PatientProtocol,
+        http=BoundedConnection,
         ws="none",
         loop="asyncio",
         lifespan="off",

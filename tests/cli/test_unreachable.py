@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 import threading
+import time
 
 import pytest
 
@@ -68,13 +69,16 @@ def test_something_else_answers(run, cookie, answering):
 
 
 def test_a_port_that_accepts_and_says_nothing(run, cookie, answering, monkeypatch):
-    """If a port accepts a connection and sends nothing, the command gives up after seconds, even without `--timeout`
-    (CM-23).
+    """If a port accepts a connection and sends nothing, the command gives up after seconds, whatever its time limit
+    (CM-23). `ping` has one of a minute, and `status` has none.
     """
     monkeypatch.setattr(node_client, "CONNECT_SECONDS", 0.1)
     cookie(SECRET)
-    code, err = run("ping", "--address", answering(b""))
-    assert code == 69 and "a connection was accepted, but nothing that is a node answered" in err
+    began = time.monotonic()
+    for words in (["ping"], ["status"], ["ping", "--timeout", "3600"]):
+        code, err = run(*words, "--address", answering(b""))
+        assert code == 69 and "a connection was accepted, but nothing that is a node answered" in err
+    assert time.monotonic() - began < 50
 
 
 def test_a_server_that_asks_for_no_secret(run, cookie, answering):

@@ -1,4 +1,4 @@
-"""`PatientProtocol`: a connection of the HTTP server that ends if its client lets the server wait for too long.
+"""`BoundedConnection`: a connection of the HTTP server that ends if its client lets the server wait for too long.
 
 uvicorn limits only the time between two requests. Without other limits, clients that connect and send nothing, that
 stop in the middle of a request, or that do not read their answers keep their connections for ever, and with as many
@@ -16,7 +16,7 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
-class PatientProtocol(H11Protocol):
+class BoundedConnection(H11Protocol):
     """See the module."""
 
     #: The timer that ends the connection; None while the server does not wait for the client.
