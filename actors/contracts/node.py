@@ -309,6 +309,12 @@ class ToQueueSupervisor(Contract):
         """
 
     @message
+    def restart_queue(self, row: QueueRow) -> None:
+        """From Metadata: the process of this queue, which is at home here, ended while its mirroring ended. Restart the
+        queue, unless it has a process or the supervisor is restarting it already.
+        """
+
+    @message
     def end_replica(self, queue_id: str, keeps_files: bool) -> bool:
         """From Metadata: end the process of a replica that has left the group of its queue.
 

@@ -26,7 +26,7 @@ from ...routing.queue_types import GROUP
 from ...routing.rows import QueueRow
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessDown, ProcessError
-from ...runtime.exit_reason import ExitReason
+from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.turn_work import STEP
 from ...store.data_dir.data_dir import queue_number
@@ -303,6 +303,12 @@ class QueueSupervisor(Process):
         supervised = self.queues.get(row.queue_id)
         if supervised is not None:
             supervised.row = replace(supervised.row, group=row.group)
+
+    def on_restart_queue(self, sender: Sender, row: QueueRow) -> Coroutine[object, None, None] | None:
+        if row.queue_id in self.queues or self.is_ending:
+            return None
+        supervised = self.queues[row.queue_id] = _Supervised(row)
+        return self._restart(supervised, ExitReason(ExitKind.CRASH, "it crashed while its mirroring ended"))
 
     async def on_end_replica(self, sender: Sender, queue_id: str, keeps_files: bool) -> bool:
         supervised = self.queues.pop(queue_id, None)

@@ -262,6 +262,8 @@ class Replicas:
                     break
         for sender in self._settling.pop(queue_id):
             self._process.reply(sender, True)
+        # A process was perhaps to be started here when a policy ended the mirroring.
+        self._restart_unmirrored(vhost, name, queue_id)
 
     async def _start(self, row: QueueRow, mine: Member) -> None:
         """Start the process of this member. The only member of a ring starts from what the disk has. A learner compares
@@ -346,6 +348,9 @@ class Replicas:
         if life is not None and life.member.generation == generation:
             del self._lives[queue_id]
             await self._lost(vhost, name, queue_id, life.member)
+        elif life is None:
+            # A policy may have ended the mirroring, and with it the life, before this report arrived.
+            self._restart_unmirrored(vhost, name, queue_id)
 
     async def unfit(self, vhost: str, name: str, queue_id: str, generation: int) -> None:
         """Have this learner leave, because the next replica here is to begin without messages."""
@@ -366,6 +371,21 @@ class Replicas:
             await self._changing.note(SetQueueStates(vhost, ((name, queue_id, "crashed"),)))
         else:
             await self._changing.note(LoseMember(vhost, name, queue_id, member))
+        # If a policy has ended the mirroring meanwhile, there is no group that the member could leave.
+        self._restart_unmirrored(vhost, name, queue_id)
+
+    def _restart_unmirrored(self, vhost: str, name: str, queue_id: str) -> None:
+        """Have the supervisor restart a queue at home here that is not mirrored any more, unless it runs.
+
+        Its process ended, or was to be started, while it was mirrored, so the supervisor left it to Metadata to start
+        another one. Without a group no member follows, and nobody would restart the queue.
+        """
+        row, supervisor = self._state.queue(vhost, name), self._changing.supervisors.get(vhost)
+        if supervisor is None or row is None or row.queue_id != queue_id or row.group is not None:
+            return
+        # While `_settle` runs, the supervisor may be starting or ending a process. Its end calls this as well.
+        if row.node == self._here and row.state == "running" and queue_id not in self._settling:
+            self._process.send(supervisor, to_queue_supervisor.restart_queue(row))
 
     def _is_short(self, row: QueueRow) -> bool:
         """Whether the queue would have replicas on other nodes if they were chosen among all that run."""

@@ -148,3 +148,29 @@ def test_a_plain_queue_is_restarted_unless_it_is_mirrored_since(stage):
     stage.settle()
     metadata = stage.actor(stage.metadata)
     assert metadata.take("replica_ended") == [("/", "q", queue.id, 1)] and not metadata.take("queue_restarted")
+
+
+def test_a_queue_whose_process_ended_with_its_mirroring_is_restarted_as_a_plain_one(stage):
+    queue = start(stage, replica_row(stage), from_disk=False)
+    wanted = mixed(stage, queue, Publisher(stage))
+    plain = replace(queue.row, address=None, group=None)
+    stage.tell(stage.metadata, stage.supervisor, "restart_queue", plain)
+    stage.settle()
+    assert stage.is_alive(queue.address), "a queue that has a process gets no other one"
+    stage.ask(queue.address, "flush_synced").answer()
+    stage.crash(queue.address)
+    stage.until(lambda: not stage.is_alive(queue.address))
+    stage.settle()
+    metadata = stage.actor(stage.metadata)
+    assert metadata.take("replica_ended") == [("/", "q", queue.id, 1)]
+    for _ in range(2):
+        stage.tell(stage.metadata, stage.supervisor, "restart_queue", plain)
+    stage.quiet()
+    ((*where, address),) = metadata.take("queue_restarted")
+    assert where == ["/", "q", queue.id]
+    stage.routing.put_queue(plain.at(address))
+    assert got(stage, Queue_(stage, plain.at(address)), 3) == wanted[:3]
+    stage.crash(address)
+    stage.until(lambda: not stage.is_alive(address))
+    stage.quiet()
+    assert metadata.take("queue_restarted") and not metadata.take("replica_ended"), "it is a plain queue from now on"

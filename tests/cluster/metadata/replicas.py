@@ -72,12 +72,15 @@ class Replica(Process):
 
 
 class Supervisor(Process):
-    """Starts and ends stubs of replicas. The replicas of the queues in `fails` cannot be started."""
+    """Starts and ends stubs of replicas. The replicas of the queues in `fails` cannot be started, and a replica takes
+    `end_seconds` to end.
+    """
 
     def on_begin(self, sender):
         self.queues: dict[str, Any] = {}
         self.calls: list[Any] = []
         self.fails: set[str] = set()
+        self.end_seconds = 0.0
         return True
 
     async def _begun(self, row):
@@ -94,13 +97,21 @@ class Supervisor(Process):
             raise ProcessDown(ExitReason(ExitKind.CRASH, "its disk is full"))
         return await self._begun(row)
 
-    def on_end_replica(self, sender, queue_id, keeps_files):
+    async def on_end_replica(self, sender, queue_id, keeps_files):
         self.calls.append(("end", queue_id, keeps_files))
         self.queues.pop(queue_id, None)
+        if self.end_seconds:
+            await self.sleep(self.end_seconds)
         return True
 
     def on_mirror_queue(self, sender, row):
         self.calls.append(("mirror", row.name, row.group is not None))
+
+    async def on_restart_queue(self, sender, row):
+        if row.queue_id not in self.queues:
+            self.calls.append(("restart", row.name))
+            at = (await self._begun(row)).address
+            self.send(sender, to_metadata.queue_restarted(row.vhost, row.name, row.queue_id, at))
 
     def on_forget_queue(self, sender, queue_id):
         self.calls.append(("forget", queue_id))

@@ -152,6 +152,55 @@ def test_a_master_that_crashes_is_followed_by_the_next_of_the_ring(declared):
     assert declared.ring()[0] != first.name and declared.row(first).generation == 1
 
 
+@pytest.mark.parametrize("is_first", ["crash", "policy"])
+@pytest.mark.parametrize("mode", [ALL, '{"ha-mode":"exactly","ha-params":1}'])
+def test_a_master_that_crashes_while_its_policy_is_cleared_is_restarted(mirrored, is_first, mode):
+    """The master of a queue crashed while its policy was cleared. Nobody restarted it: its supervisor had left that to
+    Metadata, which found no group that the member could leave.
+    """
+    mirrored.policy(mode)
+    first = mirrored.group.members[0]
+    row, _ = first.ask(first.declare("q"))
+    mirrored.settle()
+    dead = first.routing.queue(V, "q").address
+    mirrored.supervisor(first).queues.clear()
+    ended = to_metadata.replica_ended(V, "q", row.queue_id, 1)
+    clear = to_metadata.change_definitions(RemoveRecords((("policies", (V, "user", "ha")),)))
+    waiting = first.begin(to_metadata.await_restart(V, "q", dead))
+    if is_first == "crash":
+        # Metadata proposes that the member leave the group after the policy was committed.
+        done = [first.begin(each) for each in (clear, ended)]
+    else:
+        first.ask(clear)
+        done = [first.begin(ended)]
+    mirrored.group.until(lambda: waiting.is_here and all(each.is_here for each in done))
+    assert waiting.value().address == first.routing.queue(V, "q").address != dead
+    assert mirrored.supervisor(first).calls[-1] == ("restart", "q")
+    now = mirrored.row(first)
+    assert (now.node, now.state, now.group) == (first.name, "running", None)
+    mirrored.group.check_equal()
+
+
+def test_a_queue_that_comes_home_and_loses_its_policy_while_its_replica_ends_is_started(declared):
+    """An operator made an evicted replica the only member while its process ended, and cleared the policy. The queue
+    was at home on its node then, and nobody started a process of it.
+    """
+    first, _, third = declared.group.members
+    row = declared.row(first)
+    declared.supervisor(third).end_seconds = 1.0
+    evict = EvictFromRings(((V, "q", row.queue_id, 1),), third.name, "no progress")
+    force = ForceRing(V, "q", row.queue_id, third.name, "an operator")
+    for command in (evict, force, RemoveRecords((("policies", (V, "user", "ha")),))):
+        first.ask(to_metadata.change_definitions(command))
+    declared.group.until(lambda: declared.row(third).group is None)
+    assert declared.supervisor(third).calls[-1][0] == "end" and declared.row(third).node == third.name
+    declared.group.until(lambda: declared.supervisor(third).calls[-1] == ("restart", "q"))
+    declared.group.until(lambda: declared.supervisor(third).queues)
+    address = declared.supervisor(third).queues[row.queue_id]
+    declared.group.until(lambda: third.routing.queue(V, "q").address == address)
+    declared.group.check_equal()
+
+
 def test_the_last_replica_starts_again_from_the_disk_until_it_has_crashed_too_often(mirrored):
     mirrored.policy('{"ha-mode":"exactly","ha-params":1}')
     first = mirrored.group.members[0]
