@@ -29,9 +29,10 @@ from ..contracts.node import ToQueueSupervisor, to_node, to_queue_supervisor
 from .cascades import Cascades
 from .elsewhere import Elsewhere
 from .live_policies import LivePolicies
-from .log.log import Answer, CommandOutcome, Log
+from .log.log import Answer, CommandOutcome, Log, OutcomeUnknown
 from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, TrimBindings, TrimVhost, Unbind
 from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
+from .state.repeats import should_repeat
 from .state.state import State
 
 if TYPE_CHECKING:
@@ -151,9 +152,20 @@ class Changing:
         return applied
 
     async def note(self, command: Command) -> None:
-        """Propose a command that no client has asked for, and perform its effects. Errors are dropped."""
-        with suppress(AmqpError, ProcessError):
-            await self.change(command, until_durable=False)
+        """Propose a command that no client has asked for, and perform its effects. Errors are dropped.
+
+        If a snapshot hides what became of the command, it is proposed again, unless the state shows that it has taken
+        effect or cannot any more (`should_repeat`).
+        """
+        is_open = True
+        while is_open:
+            is_open = False
+            try:
+                await self.change(command, until_durable=False)
+            except OutcomeUnknown:
+                is_open = should_repeat(self._state, command)
+            except (AmqpError, ProcessError):
+                pass
 
     # -- exchanges, queues and virtual hosts with very many rows ---
 
