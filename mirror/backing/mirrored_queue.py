@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from ...gm_ring.frames import Instruction
 from ...seams import seam
 from ...store.messages.lives import Lives
-from ...store.messages.message import Expiries, FetchedMessages, Origin, Origins, QueuedMessage, any_of, slice_of
+from ...store.messages.message import Expiries, FetchedMessages, Origin, Origins, QueuedMessage, any_of
 from ...store.messages.parts import Part
 from ...store.messages.run import Run
 from ...store.queue.backing_queue import UNLIMITED, BackingQueue, Dispose, Totals
@@ -68,9 +68,6 @@ class MirroredQueue(BackingQueue):
         #: The mode that the queue has, or gets back at the end of a copy.
         self._mode = "default"
         self._is_copying = False
-        #: By level: messages below this number were published before this replica became the master, so they may have
-        #: been delivered already.
-        self._redelivered = _NO_LEVELS
         #: At a mirror, by level: the master may have given all numbers below this one.
         self._reserved = _NO_LEVELS
         #: The reign to which `floors` belong.
@@ -287,10 +284,10 @@ class MirroredQueue(BackingQueue):
         channel may still acknowledge such a message, and must not acknowledge a new message by that. A replica that
         comes back with such a message must not take it for a new one.
         """
+        self.inner.mark_redelivered()
         for level in self._levels():
             origin = Origin("", ("",), False, level)
-            skipped = max(self._reserved.get(level, 0) - self.next_number(origin), 0)
-            self._redelivered = {**self._redelivered, level: self._pass_over(origin, skipped).stop}
+            self._pass_over(origin, max(self._reserved.get(level, 0) - self.next_number(origin), 0))
 
     def _pass_over(self, origin: Origin, count: int) -> range:
         """Leave out the next numbers of this fate; returns them."""
@@ -380,27 +377,10 @@ class MirroredQueue(BackingQueue):
 
     def fetch(self, count: int, ack_required: bool) -> list[FetchedMessages]:
         deliveries = self.inner.fetch(count, ack_required)
-        if self._redelivered:
-            deliveries = self._marked(deliveries)
         if not ack_required:
             for delivery in deliveries:
                 self._left(delivery.tags)
         return deliveries
-
-    def _marked(self, deliveries: list[FetchedMessages]) -> list[FetchedMessages]:
-        """The deliveries. Messages that an earlier master may have delivered are marked as redelivered."""
-        found = []
-        for delivery in deliveries:
-            first, last = delivery.tags[0], delivery.tags[-1]
-            limit = self._redelivered.get(first >> LEVEL_SHIFT, 0)
-            if delivery.redelivered or first >= limit:
-                found.append(delivery)
-            elif last < limit:
-                found.append(delivery._replace(redelivered=True))
-            else:
-                count = sum(tag < limit for tag in delivery.tags)
-                found += [_part(delivery, slice(count), True), _part(delivery, slice(count, None), False)]
-        return found
 
     def drop(self, count: int) -> int:
         # Fetch the messages instead of only counting them, because the mirrors must receive their numbers.
@@ -442,6 +422,9 @@ class MirroredQueue(BackingQueue):
 
     def requeue(self, tags: Sequence[int]) -> int:
         return self.inner.requeue(tags)
+
+    def mark_redelivered(self) -> None:
+        self.inner.mark_redelivered()
 
     def purge(self, limit: int = UNLIMITED) -> int:
         # The caller purges in steps until nothing is left, without other operations in between: one instruction is
@@ -487,9 +470,3 @@ class MirroredQueue(BackingQueue):
     def set_queue_mode(self, mode: str) -> None:
         self._mode = mode
         self.inner.set_queue_mode("lazy" if self._is_copying else mode)
-
-
-def _part(delivery: FetchedMessages, piece: slice, redelivered: bool) -> FetchedMessages:
-    return FetchedMessages(
-        slice_of(delivery.origins, piece), redelivered, delivery.tags[piece], delivery.contents[piece]
-    )

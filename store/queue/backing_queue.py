@@ -195,6 +195,10 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
+    def mark_redelivered(self) -> None:
+        """Flag all messages that there are as redelivered, because another replica may have delivered them."""
+
+    @abstractmethod
     def purge(self, limit: int = UNLIMITED) -> int:
         """Remove ready messages, the newest first: about `limit` of those in memory, and any number on the disk.
 

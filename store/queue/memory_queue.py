@@ -48,6 +48,7 @@ class MemoryQueue(LaneLevel, SupportsRangeRead):
         self._ready = RunQueue()
         self._pending = PendingRuns()
         self._next = 0
+        self._redelivered_below = 0  # another replica may have delivered the messages with lower numbers
         self.returns = {}
         self._confirmed: list[tuple[int, int]] = []
 
@@ -119,12 +120,27 @@ class MemoryQueue(LaneLevel, SupportsRangeRead):
     # -- out
 
     def fetch(self, count: int, ack_required: bool) -> list[FetchedMessages]:
-        runs = self._ready.take(count)
+        runs = self._take(count)
         deliveries = _joined(runs)
         if ack_required:
             for run in runs:
                 self._pending.add(run)
         return deliveries
+
+    def _take(self, count: int) -> list[Run]:
+        """Take runs from the head, each with the redelivered flag that consumers will see."""
+        runs, below = self._ready.take(count), self._redelivered_below
+        if not runs or runs[0].first >= below:
+            return runs
+        seen = []
+        for run in runs:
+            if run.first < below < run.end and not run.redelivered:
+                first = run.take(below - run.first)
+                first.redelivered = True
+                seen.append(first)
+            run.redelivered = run.redelivered or run.first < below
+            seen.append(run)
+        return seen
 
     def drop(self, count: int) -> int:
         return sum([len(run.contents) for run in self._ready.take(count)])
@@ -133,7 +149,7 @@ class MemoryQueue(LaneLevel, SupportsRangeRead):
         return self.drop(self._expired(now, limit))
 
     def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
-        runs = self._ready.take(self._expired(now, limit))
+        runs = self._take(self._expired(now, limit))
         messages = [message for run in runs for message in run.messages()]
         for run in runs:
             self._pending.add(run)
@@ -163,6 +179,11 @@ class MemoryQueue(LaneLevel, SupportsRangeRead):
         self._ready.insert(runs)
         return sum([len(run.contents) for run in runs])
 
+    def mark_redelivered(self) -> None:
+        self._redelivered_below = self._next
+        for run in self._pending.runs:
+            run.redelivered = True
+
     def purge(self, limit: int = UNLIMITED) -> int:
         return sum([len(run.contents) for run in self._ready.take_last(limit)])
 
@@ -186,7 +207,10 @@ class MemoryQueue(LaneLevel, SupportsRangeRead):
 
     def head(self) -> QueuedMessage | None:
         runs = self._ready.runs
-        return runs.head.message(0) if runs else None
+        if not runs:
+            return None
+        message = runs.head.message(0)
+        return message._replace(redelivered=message.redelivered or message.tag < self._redelivered_below)
 
     def head_expiry(self) -> int | None:
         runs = self._ready.runs
@@ -232,11 +256,18 @@ class MemoryQueue(LaneLevel, SupportsRangeRead):
         self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
     ) -> RangeBatch:
         return take_range_batch(
-            self._ready.runs.from_number(first), self._pending.runs, first, last + 1, 0, most, most_bytes
+            self._ready.runs.from_number(first),
+            self._pending.runs,
+            first,
+            last + 1,
+            self._redelivered_below,
+            most,
+            most_bytes,
         )
 
     def take_runs(self, first: int, last: int, window: int, most_bytes: int) -> RunBatch:
-        return take_run_batch(self._ready.runs.from_number(first), self._pending.runs, first, last + 1, 0, most_bytes)
+        ready, watermark = self._ready.runs.from_number(first), self._redelivered_below
+        return take_run_batch(ready, self._pending.runs, first, last + 1, watermark, most_bytes)
 
     def drop_to(self, last: int, limit: int) -> int:
         return self.drop(count_to(self._ready.runs, last, limit))

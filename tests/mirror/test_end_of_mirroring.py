@@ -132,3 +132,22 @@ def test_channels_that_ask_for_their_publishes_are_refused():
     end_mirroring(group, new)
     (refusal,) = new.replies
     assert isinstance(refusal, AmqpError) and refusal.code == 404
+
+
+def test_messages_that_a_lost_master_may_have_delivered_are_still_redelivered():
+    """The master was lost, and the policy of the queue was cleared before its messages were delivered again. They came
+    without the flag (P9), because only the queue around the one with the messages had marked them.
+    """
+    group = Group("ab")
+    first, second = group.row.group.ring
+    group.publish(5)
+    group.run()
+    group.kill(first)
+    group.remove(first)
+    group.apply(group.replicas[second])
+    group.run()
+    master = group.master
+    assert master.member == second and master.replication.serves
+    end_mirroring(group, master)
+    found = [(delivery.redelivered, len(delivery.contents)) for delivery in master.backing.fetch(9, True)]
+    assert found == [(True, 5)]

@@ -9,9 +9,8 @@ Order is kept within a lane.
 
 Lanes exist in memory only: each has the numbers of its ready messages. The messages themselves are in one backing
 queue, as those of a queue without lanes are, and nothing on the disk depends on lanes (`lane_source`). So a lane takes
-only memory, and only as long as it has a message.
-
-`LaneTable` decides which lane a value has, and keeps the lanes in their order.
+only memory, and only as long as it has a message. `LaneTable` decides which lane a value has, and keeps the lanes in
+their order.
 
 At a start, and when a policy gives lanes to a queue that has messages, the values of these messages are not read yet.
 They wait in the backing queue in their order, and later messages wait behind them. They are sorted into lanes in steps
@@ -442,6 +441,10 @@ class FairQueue(BackingQueue):
 
     def fetch_dropped(self, count: int) -> list[FetchedMessages]:
         return deliveries(self._hand_out(self._picks.longest_first(count), True))
+
+    def mark_redelivered(self) -> None:
+        for level in self.levels:
+            level.mark_redelivered()
 
     def purge(self, limit: int = UNLIMITED) -> int:
         purged = 0

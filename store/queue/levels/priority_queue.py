@@ -222,6 +222,10 @@ class PriorityQueue(BackingQueue):
     def requeue(self, tags: Sequence[int]) -> int:
         return sum(level.requeue(inner) for _, level, inner in self._partition(tags))
 
+    def mark_redelivered(self) -> None:
+        for _, level in self._levels:
+            level.mark_redelivered()
+
     def _partition(self, tags: Sequence[int]) -> list[tuple[int, BackingQueue, Sequence[int]]]:
         """The tags of each level, without the level's bits.
 

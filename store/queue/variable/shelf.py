@@ -37,12 +37,12 @@ class Shelf:
         "_moved",
         "_pending",
         "_place",
-        "_redelivered_below",
         "_sub_queues",
         "_unacked",
         "_wanted",
         "counts",
         "is_due",
+        "redelivered_below",
     )
 
     def __init__(
@@ -59,7 +59,7 @@ class Shelf:
         self._pending = pending
         self._sub_queues = sub_queues
         self._unacked = unacked
-        self._redelivered_below = redelivered_below
+        self.redelivered_below = redelivered_below
         self.counts = Delta()
         #: The numbers for which the job that is under way was made.
         self._wanted: Sequence[int] = ()
@@ -82,7 +82,7 @@ class Shelf:
         for run in list(reversed(self._pending.runs)):
             if most <= 0:
                 break
-            if run.redelivered and run.end > self._redelivered_below:
+            if run.redelivered and run.end > self.redelivered_below:
                 continue  # the flag would be lost: `_bring_back` sets it by the numbers only
             ready = [
                 number
@@ -156,7 +156,7 @@ class Shelf:
                 self.counts.loaded(part)
                 # All messages of a run are on one side: what a queue with lanes has from before its start was written
                 # before, so no later message is in the same entry.
-                part.redelivered = part.redelivered or part.first < self._redelivered_below
+                part.redelivered = part.redelivered or part.first < self.redelivered_below
                 self._pending.add(part)
         self._place.index.reads.uncounted = 0  # messages whose acks were damaged are in no lane
         lost = [number for number in missing if self._pending.slot(number) is None]
@@ -202,9 +202,11 @@ class ShelvingLevel(LaneLevel):
     __slots__ = ()
 
     _moved: deque[tuple[int, range]] | None
+    _next: int
     _pending: PendingRuns
     _place: Placement
     _redelivered_below: int
+    _watermark: int
     segment_writer: SegmentWriter
     sub_queues: SubQueues
     #: None for a queue without lanes.
@@ -214,6 +216,13 @@ class ShelvingLevel(LaneLevel):
         self.shelf = Shelf(
             self._place, self._pending, self.sub_queues, unacked, self._moved_numbers, self._redelivered_below
         )
+
+    def mark_redelivered(self) -> None:
+        self._watermark = self._redelivered_below = self._next
+        for run in self._pending.runs:
+            run.redelivered = True
+        if self.shelf is not None:
+            self.shelf.redelivered_below = self._next
 
     def _moved_numbers(self) -> list[range]:
         """The numbers of messages that stay pending until the journal has recorded their move to another queue."""

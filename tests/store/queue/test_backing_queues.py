@@ -445,3 +445,31 @@ def test_messages_that_were_delivered_elsewhere_before_are_redelivered(machine):
     assert [(len(d.contents), d.redelivered) for d in queue.fetch(9, False)] == [(1, False), (1, True), (1, False)]
     tags = queue.publish_delivered(origin, [content(1)], 1, None, False, is_redelivered=True)
     assert [message.redelivered for message in queue.pending_messages(tags)] == [True]
+
+
+@pytest.mark.parametrize("machine", [QueueMachine, PriorityMachine, VariableMachine])
+def test_messages_that_are_marked_are_redelivered_and_later_ones_are_not(machine):
+    """A new master of a mirrored queue marks all that it has, because an earlier master may have delivered it (P9).
+
+    The later message is appended to the run of the earlier ones, and the flag ends between them.
+    """
+    queue = machine().queue
+    origin = ORIGINS[0]
+    queue.publish(origin, [content(1)], 1, None, False)
+    (taken,) = queue.fetch(1, True)
+    queue.publish(origin, [content(2), content(3)], 5, None, False)
+    queue.mark_redelivered()
+    queue.publish(origin, [content(4)], 4, None, False)
+    assert [message.redelivered for message in queue.pending_messages(taken.tags)] == [True]
+    assert queue.head().redelivered
+    found = [(list(each.contents), each.redelivered) for each in queue.fetch(9, True)]
+    assert found == [([content(2), content(3)], True), ([content(4)], False)]
+    queue.publish(origin, [content(5)], 5, None, False)
+    assert not queue.head().redelivered
+
+
+def test_messages_of_every_level_are_marked(priorities):
+    for priority in (0, 3):
+        priorities.publish(ORIGINS[priority], [content(1)], 1, None, False)
+    priorities.mark_redelivered()
+    assert [delivery.redelivered for delivery in priorities.fetch(2, False)] == [True, True]
