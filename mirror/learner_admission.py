@@ -25,19 +25,23 @@ if TYPE_CHECKING:
     from ..routing.rows import Member
     from .backing.mirrored_queue import MirroredQueue
 
-#: Seconds for which an evicted replica is not admitted again: after its first eviction, then twice as long each time,
-#: up to a maximum.
+#: Seconds for which an evicted replica is not admitted again: after its first eviction, then twice as long for each
+#: other one in the last `COUNTED_SECONDS`, up to a maximum.
 BARRED_SECONDS = 10.0
 BARRED_MOST = 600.0
+COUNTED_SECONDS = 3600.0
 
-#: The barred nodes of all masters that bar none.
-_NONE_BARRED: Mapping[str, tuple[float, int]] = {}
+#: So many evictions bar for the maximum. Earlier ones need not be remembered.
+_COUNTED_MOST = 7
+
+#: The evictions of all masters that have evicted nobody.
+_NONE_EVICTED: Mapping[str, tuple[float, ...]] = {}
 
 
 class LearnerAdmission:
     """Belongs to the replica `replica`, which may be or become the master."""
 
-    __slots__ = ("_barred", "_mirrored", "_replica", "_taken_told", "following", "proposed")
+    __slots__ = ("_evicted", "_mirrored", "_replica", "_taken_told", "following", "proposed")
 
     def __init__(self, replica: Replica, mirrored: MirroredQueue) -> None:
         self._replica = replica
@@ -49,8 +53,8 @@ class LearnerAdmission:
         #: The position of the instruction that names the publishers: only a learner that has the stream up to there
         #: knows which publishes were taken.
         self._taken_told = 0
-        #: By node: until when its replica is not admitted again, and how often it was evicted.
-        self._barred = _NONE_BARRED
+        #: By node: when its replica was evicted, the last time last. The times are those that count for the last one.
+        self._evicted = _NONE_EVICTED
 
     @seam("replica: which learners the master counts")
     def view(self, counted: frozenset[Member] = frozenset(), serial: int = 0) -> View:
@@ -94,14 +98,20 @@ class LearnerAdmission:
                 self._replica.spawn(self._admit(ring, member))
 
     def bar(self, member: Member) -> None:
-        """Do not admit a replica of this node again for a while, because this one was evicted."""
-        _, times = self._barred.get(member.node, (0.0, 0))
-        until = self._replica.now() + min(BARRED_SECONDS * 2**times, BARRED_MOST)
-        self._barred = {**self._barred, member.node: (until, times + 1)}
+        """Do not admit a replica of this node again for a while, because this one is being evicted."""
+        now = self._replica.now()
+        counted = [time for time in self._evicted.get(member.node, ()) if now - time < COUNTED_SECONDS]
+        self._evicted = {**self._evicted, member.node: (*counted, now)[-_COUNTED_MOST:]}
+
+    def lift(self, member: Member) -> None:
+        """Do not count the last call of `bar`, because the replica was not evicted, or not by this proposal."""
+        self._evicted = {**self._evicted, member.node: self._evicted[member.node][:-1]}
 
     def _may_join(self, member: Member) -> bool:
-        until, _ = self._barred.get(member.node, (0.0, 0))
-        return self._replica.now() >= until
+        times = self._evicted.get(member.node)
+        if not times:
+            return True
+        return self._replica.now() - times[-1] >= min(BARRED_SECONDS * 2.0 ** (len(times) - 1), BARRED_MOST)
 
     def end(self) -> None:
         """Admit no learner any more, because the queue is not mirrored any more."""

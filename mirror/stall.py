@@ -196,6 +196,11 @@ class Eviction:
     async def _propose(self, member: Member, why: str, command: GroupCommand) -> None:
         replica, row = self._replica, self._replica.row
         log.warning("%s: the replica on %s is evicted: %s", queue_phrase(row.vhost, row.name), member.node, why)
+        # The member is barred before it can come back. Another coroutine may have proposed the same a moment ago: a
+        # proposal that changes nothing counts as no eviction.
         self._admission.bar(member)
+        changed = 0
         with suppress(AmqpError, ProcessDown):
-            await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))
+            changed = await replica.ask(replica.context.metadata, to_metadata.change_definitions(command))
+        if not changed:
+            self._admission.lift(member)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from warren.actors.queue.mirroring import DONE_TIMER, RING_PEER, STALL_TIMER
+from warren.amqp.errors import AmqpError
 from warren.gm_ring.ring import KEPT_FOR_SLOW_LEARNERS
 from warren.mirror.ring_credit import WINDOW_BYTES
 from warren.mirror.stall import ACK_TIMEOUT, StallWatch, Standing, victim
@@ -207,3 +210,70 @@ def test_the_last_member_retains_a_bounded_part_of_the_stream_for_a_learner_that
     group.end_turn(learner)
     arrive(group)
     assert not learner.is_alive
+
+
+def may_join_after(group, member, seconds):
+    """Whether the master would admit a replica of this node so many seconds from now."""
+    group.now += seconds
+    result = group.master.replication._admission._may_join(member)
+    group.now -= seconds
+    return result
+
+
+def test_only_the_evictions_of_the_last_hour_bar_a_replica_for_longer():
+    """A replica that was evicted every few days was kept out for ten minutes each time, because no eviction was ever
+    forgotten (CL-82).
+    """
+    group = Group("ab")
+    master, mirror = group.row.group.ring
+    admission = group.replicas[master].replication._admission
+    for seconds in (10, 20, 40, 80, 160, 320, 600, 600):
+        admission.bar(mirror)
+        assert not may_join_after(group, mirror, seconds - 1) and may_join_after(group, mirror, seconds)
+        group.now += 60
+    group.now += 3600 - 2 * 60
+    admission.bar(mirror)
+    assert not may_join_after(group, mirror, 19) and may_join_after(group, mirror, 20), "one was an hour ago or less"
+    group.now += 3600
+    admission.bar(mirror)
+    assert not may_join_after(group, mirror, 9) and may_join_after(group, mirror, 10)
+
+
+def evict_twice(group, monkeypatch, outcomes):
+    """Have two coroutines of the master find that the mirror does not answer, and Metadata change so many rows for each
+    of their proposals. Returns the mirror.
+    """
+    master, mirror = group.row.group.ring
+    replica = group.replicas[master]
+    eviction, left = replica.replication._eviction, iter(outcomes)
+
+    async def evict_both():
+        ring = group.row.group.epoch
+        await asyncio.gather(*[eviction._evict_member(mirror, "it does not answer", ring) for _ in outcomes])
+
+    def ask(address, message):
+        outcome = next(left)
+        return asyncio.sleep(0, outcome) if isinstance(outcome, int) else failed(outcome)
+
+    monkeypatch.setattr(replica, "ask", ask)
+    asyncio.run(evict_both())
+    return mirror
+
+
+async def failed(error):
+    raise error
+
+
+def test_a_replica_is_barred_once_although_several_coroutines_propose_its_eviction(monkeypatch):
+    """The master looks for a stall each second, and asks its members for longer. Several coroutines then evicted one
+    member, and it was barred for twice as long by each.
+    """
+    group = Group("ab")
+    mirror = evict_twice(group, monkeypatch, [1, 0])
+    assert not may_join_after(group, mirror, 9) and may_join_after(group, mirror, 10)
+
+
+def test_an_eviction_that_is_refused_bars_nobody(monkeypatch):
+    group = Group("ab")
+    mirror = evict_twice(group, monkeypatch, [AmqpError(541, "metadata cannot be changed now")])
+    assert may_join_after(group, mirror, 0)
