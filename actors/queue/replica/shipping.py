@@ -4,6 +4,9 @@ Each target gets one request at a time, so that its dead letters stay in order, 
 meanwhile. If the target fails, moves or cannot be reached, the same dead letters are sent again to whichever process
 the routing table has for it then. It may have taken them already, so they are marked as redelivered. A target that is
 deleted needs no dead letters any more.
+
+A target may take long to answer, for example while its disk is full. As long as its process can be reached it has the
+request, so nothing is sent again: each time would leave another copy there.
 """
 
 from __future__ import annotations
@@ -25,9 +28,6 @@ if TYPE_CHECKING:
 
 #: Bytes of dead letters in one request, unless a single shipment has more.
 REQUEST_BYTES = 1 << 20
-
-#: Seconds after which dead letters are sent again if the target has not answered.
-ANSWER_SECONDS = 30.0
 
 #: Seconds between two attempts to reach a target: at first, and then twice as long each time, up to a maximum.
 RETRY_SECONDS, RETRY_MOST = 0.1, 5.0
@@ -112,7 +112,7 @@ class Shipping:
         if current.address is None:
             return False
         try:
-            return await process.ask(current.address, to_queue.take_dead_letters(entries, is_repeated), ANSWER_SECONDS)
+            return await process.ask(current.address, to_queue.take_dead_letters(entries, is_repeated))
         except UnknownMessage:  # its node has an older version
             process.send(current.address, to_queue.publish_at_most_once(entries))
             return True

@@ -104,6 +104,21 @@ def test_it_is_sent_again_when_the_target_has_another_process(stage, monkeypatch
     stage.until(lambda: scene.depth == 0)
 
 
+def test_it_is_not_sent_again_while_the_target_runs_however_long_its_disk_takes(stage):
+    """A target whose disk was full got another copy of its dead letters every 30 s, and kept them all."""
+    scene = Scene(stage)
+    scene.publish(b"1")
+    timers = len(stage.base.timers)
+    scene.source.consume(scene.channel)
+    stage.settle()
+    scene.source.tell(scene.channel, "settle", "reject", [[0]])
+    stage.settle()
+    assert [bodies for _, bodies, _ in scene.grave.asked] == [[b"1"]]
+    assert len(stage.base.timers) == timers, "no time limit is running"
+    assert scene.grave.answer() == ([b"1"], False)
+    stage.until(lambda: scene.depth == 0)
+
+
 def test_it_is_sent_again_when_the_target_refuses_it(stage, monkeypatch):
     """A replica that is not open yet, or not any more, refuses dead letters."""
     monkeypatch.setattr(shipping, "RETRY_SECONDS", 0.001)
