@@ -196,8 +196,10 @@ class Replicas:
             return
         self._lives[row.queue_id] = _Life(row.vhost, row.name, mine, row.address)
         current = self._state.queue(row.vhost, row.name)
-        if current is not None and current.queue_id == row.queue_id and current != row.at(None):
-            self._changed(current)
+        if current is not None and current.queue_id == row.queue_id:
+            # A process that was restarted may have begun before the queue got its group.
+            if life is not None or current != row.at(None):
+                self._changed(current)
 
     def vhost_started(self, vhost: str) -> None:
         """Have the replicas of a virtual host, which runs on this node from now on, brought in line with their rows."""

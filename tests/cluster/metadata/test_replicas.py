@@ -22,7 +22,7 @@ from warren.definitions.features import FEATURES, MIRRORED_QUEUES
 
 from . import group as stubs
 from .group import Group, V
-from .replicas import Mirrored, Supervisor
+from .replicas import Mirrored, Replica, Supervisor
 
 ALL = '{"ha-mode":"all"}'
 
@@ -199,6 +199,22 @@ def test_a_queue_that_comes_home_and_loses_its_policy_while_its_replica_ends_is_
     address = declared.supervisor(third).queues[row.queue_id]
     declared.group.until(lambda: third.routing.queue(V, "q").address == address)
     declared.group.check_equal()
+
+
+def test_a_queue_that_gets_a_policy_while_it_is_restarted_is_mirrored(mirrored):
+    """A queue crashed, and a policy mirrored it before Metadata had the address of its next process. This process never
+    got the group of the queue, so no replica could copy it.
+    """
+    first = mirrored.group.members[0]
+    row, _ = first.ask(first.declare("q"))
+    supervisor = mirrored.supervisor(first)
+    again = first.machine.base.newPrimaryActor(Replica)
+    assert first.port.request(again, ("begin", row))
+    mirrored.policy(ALL)
+    supervisor.queues[row.queue_id] = again
+    first.port.tell(first.metadata, to_metadata.queue_restarted(V, "q", row.queue_id, again))
+    mirrored.settle()
+    assert mirrored.ring() == [first.name] and len(mirrored.learners()) == 2
 
 
 def test_the_last_replica_starts_again_from_the_disk_until_it_has_crashed_too_often(mirrored):
