@@ -19,13 +19,13 @@ from ...routing.arguments.catalogue_arguments import CATALOGUE, refuse_catalogue
 from ...routing.phrases import no_queue, queue_locked, queue_unavailable
 from ...routing.rows import QueueRow
 from ...routing.shards import shards_of
-from ...runtime.contract import ProcessMessage
+from ...runtime.contract import Address, ProcessMessage
 from ...runtime.credit import CreditFlow, pair_across_links
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
-from ...runtime.system.address import is_elsewhere
+from ...runtime.system.address import is_elsewhere, system_of
 from ..context.node_context import NodeContext
 from ..contracts.channel import ChannelConfig, ConfirmRange, Outcome
 from ..contracts.group import ToGroup
@@ -194,6 +194,17 @@ class QueueLinks:
                 pair = pair_across_links(self._context.settings.credit_flow_default_credit)
                 self._credit.relate(row.queue_id, pair)
             self._process.monitor(row.address, row.queue_id)
+
+    def is_watched(self, queue_id: str, address: Address[ToQueue]) -> bool:
+        """Whether the channel watches the process of this queue at `address`, and not a later one.
+
+        On another node a queue has a name in place of the address of its process, so any process of that node counts.
+        """
+        row = self.rows.get(queue_id)
+        if row is None or row.address == address:
+            return row is not None
+        system = system_of(address)
+        return system != system_of(self._process.myAddress) and system == system_of(row.address)
 
     def remove(self, queue_id: str) -> tuple[QueueRow | None, list[PublishEntry]]:
         """Forget a queue that has ended. Return its row if it was watched, and the publishes gathered for it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ....amqp.constants import PRECONDITION_FAILED
+from ....amqp.errors import AmqpError
+from ....routing.phrases import queue_phrase
 from .channel_consumer import ChannelConsumer
 
 
@@ -50,3 +53,15 @@ class ConsumerTable:
     def of_queue(self, queue_id: str) -> list[ChannelConsumer]:
         """The consumers of a queue, and those parts of consumers that consume from it."""
         return list(self._of_queue.get(queue_id, {}).values())
+
+    def check_alone(self, consumer: ChannelConsumer) -> None:
+        """Raise AmqpError 406 if the channel has another consumer of the sharded queue, and one of the two has a
+        prefetch. A shard asks the channel for grants without naming a consumer, so it could exceed that prefetch.
+        """
+        for other in self.by_tag.values():
+            if other.queue_id == consumer.queue_id and (other.is_bounded or consumer.is_bounded):
+                raise AmqpError(
+                    PRECONDITION_FAILED,
+                    f"{queue_phrase(consumer.row.vhost, consumer.row.name)} is sharded, and this channel has its "
+                    f"consumer '{other.tag}' already. Consume on another channel, or without a prefetch.",
+                )

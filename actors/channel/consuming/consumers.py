@@ -23,7 +23,6 @@ from itertools import chain, islice, repeat
 from struct import Struct
 
 from ....amqp import methods
-from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
 from ....amqp.frames import fit, rechannel_run
 from ....amqp.method import Method
@@ -49,7 +48,7 @@ from ...contracts.queue import ToQueue, to_queue
 from ...events import client_events
 from ..client_output import CONTENT_CHANNEL, LARGE_CONTENT, ClientOutput
 from ..direct_reply import REPLY_TO, ReplyConsumer
-from ..queue_links import QueueLinks, gather
+from ..queue_links import QueueLinks
 from ..tracing import Tracer
 from .catalogue import Catalogue
 from .channel_consumer import NOTICE_STEP, NOTICE_STEP_SMALL, ChannelConsumer, DeliveryHead, notice_step
@@ -178,7 +177,7 @@ class ChannelConsumers:
             notice_step(row, arguments, self._process.myAddress),
         )
         if shards:
-            self._check_alone(consumer)
+            self._table.check_alone(consumer)
         self._table.enter(consumer)
         try:
             await self._queues.ask(row, self._consume_message(consumer), is_watched=True)
@@ -221,10 +220,8 @@ class ChannelConsumers:
                 part.stage = "running"
         except AmqpError:
             await self._leave(consumer)
-            for _, queue_id, _, runs in consumer.early:
-                for _, _, tags, _ in runs:
-                    if tags is not None:
-                        gather(self._queues.settlements, queue_id, "requeue", tags)
+            for address, queue_id, _, runs in consumer.early:
+                self._deliveries.give_back(address, queue_id, runs)
             raise
 
     async def _leave(self, consumer: ChannelConsumer) -> None:
@@ -251,18 +248,6 @@ class ChannelConsumers:
             if row is not None:
                 self._process.send(row.address, to_queue.cancel(self._config.channel_id, consumer.tag))
         self._limiter.unshare(parts)
-
-    def _check_alone(self, consumer: ChannelConsumer) -> None:
-        """Raise AmqpError 406 if this channel has another consumer of the sharded queue, and one of the two has a
-        prefetch. A shard asks the channel for grants without naming a consumer, so it could exceed that prefetch.
-        """
-        for other in self.by_tag.values():
-            if other.queue_id == consumer.queue_id and (other.is_bounded or consumer.is_bounded):
-                raise AmqpError(
-                    PRECONDITION_FAILED,
-                    f"{queue_phrase(consumer.row.vhost, consumer.row.name)} is sharded, and this channel has its "
-                    f"consumer '{other.tag}' already. Consume on another channel, or without a prefetch.",
-                )
 
     def _consume_message(self, consumer: ChannelConsumer) -> ProcessMessage[ToQueue, bool]:
         return to_queue.consume(
@@ -351,6 +336,10 @@ class ChannelConsumers:
         restart; None if it was deleted, which cancels them (AB-126).
         """
         consumers = self._table.of_queue(queue_id)
+        if consumers and consumers[0].row.shard_of is not None:
+            for whole in [self.by_tag[part.tag] for part in consumers]:
+                # To the next process of the shard, the ack tags of its early deliveries mean other messages.
+                whole.early = [delivery for delivery in whole.early if delivery[1] != queue_id]
         if consumers:
             self._process.spawn(self._lose_queue(consumers, crashed))
 
@@ -418,15 +407,19 @@ class ChannelConsumers:
     def deliver(self, address: Address[ToQueue], queue_id: str, tag: str, runs: list[DeliveryRun]) -> None:
         """Append deliveries for the consumer `tag` to the output, with a notice for their queue at `address`."""
         consumer = self.by_tag.get(tag)
-        if consumer is None:
-            return
-        if consumer.queue_id != queue_id:
-            if consumer.parts is None or queue_id not in consumer.parts:
-                return
-            if consumer.stage == "starting":
+        if consumer is not None and consumer.queue_id != queue_id:
+            if consumer.parts is not None and consumer.stage == "starting":
                 consumer.early.append((address, queue_id, tag, runs))
                 return
-            consumer = consumer.parts[queue_id]
+            consumer = None if consumer.parts is None else consumer.parts.get(queue_id)
+        if consumer is None:
+            # The broker has cancelled the consumer of a sharded queue, because another shard has crashed.
+            self._deliveries.give_back(address, queue_id, runs)
+            return
+        if queue_id not in self._deliveries.unacked.sources and not consumer.no_ack:
+            if not self._queues.is_watched(queue_id, address):
+                # `watch` has found a later process of the queue. To that one the ack tags mean other messages.
+                return
         deliveries, output = self._deliveries, self._output
         frames, number, frame_max = output.frames, output.number, output.frame_max
         traced = self._context.routing.traced

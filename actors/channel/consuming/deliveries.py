@@ -9,10 +9,12 @@ from itertools import repeat
 from ....amqp import methods
 from ....amqp.errors import AmqpError
 from ....amqp.parser.events import METHOD, Event
+from ....runtime.contract import Address
 from ....runtime.process import Process
 from ....runtime.turn_work import TurnWork
 from ...context.node_context import NodeContext
-from ...contracts.channel import ChannelConfig, Outcome
+from ...contracts.channel import ChannelConfig, DeliveryRun, Outcome
+from ...contracts.queue import ToQueue, to_queue
 from ...statistics.counts import MessageCounts
 from ...statistics.pair_counts import PairCounts
 from ..client_output import ClientOutput
@@ -98,6 +100,22 @@ class Deliveries:
 
     def queue_gone(self, queue_id: str) -> None:
         self.unacked.disown(queue_id)
+
+    def give_back(self, address: Address[ToQueue], queue_id: str, runs: list[DeliveryRun]) -> None:
+        """Return deliveries to the queue process at `address`, because their consumer has ended.
+
+        They count as sent: the queue delivers only so many messages to a channel that are not sent yet. A process that
+        has ended needs nothing back, and ack tags of one mean other messages to the process that has replaced it.
+        """
+        if not self._queues.is_watched(queue_id, address):
+            return
+        for _, _, tags, _ in runs:
+            if tags is not None:
+                gather(self._queues.settlements, queue_id, "requeue", tags)
+        count = sum([len(contents) for *_, contents in runs])
+        self._process.send(address, to_queue.sent(self._config.channel_id, count))
+        if self._limiter.limit is not None or self._limiter.shared:
+            self._limiter.delivered(queue_id, count, 0)
 
     # -- settlement ---
 

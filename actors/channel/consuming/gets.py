@@ -8,9 +8,11 @@ together (`GOT_TOGETHER`), unless the queue is on another node, whose version ma
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ....amqp import methods
+from ....amqp.errors import AmqpError
 from ....amqp.parser.events import METHOD
 from ....routing.queue_types import GROUP
 from ....routing.rows import QueueRow
@@ -26,7 +28,7 @@ from ..queue_links import QueueLinks
 from ..tracing import Tracer
 from .deliveries import Deliveries
 from .limiter import Limiter
-from .unacked import UnackedRun
+from .unacked import DeliverySource, UnackedRun
 
 if TYPE_CHECKING:
     from ....amqp.parser.events import Event
@@ -86,7 +88,7 @@ class Gets:
         if row.type == GROUP.name and self._config.access.user:
             await self._queues.ask(row, to_group.check_reader(self._config.access.user))
         if row.shards:
-            self._answer(*await self._get_from_shards(row, method.no_ack), method.no_ack)
+            await self._get_from_shards(row, method.no_ack)
             return
         if self._backlog and row.type != GROUP.name and row.node in ("", self._context.node_name):
             following = self._following(method)
@@ -123,7 +125,15 @@ class Gets:
         else:
             self._backlog.extendleft(reversed(unanswered))
 
-    def _answer(self, row: QueueRow, delivery: FetchedMessages | None, messages_left: int, no_ack: bool) -> None:
+    def _answer(
+        self,
+        row: QueueRow,
+        delivery: FetchedMessages | None,
+        messages_left: int,
+        no_ack: bool,
+        source: DeliverySource | None = None,
+    ) -> None:
+        """Answer a get. `source` is the process that has delivered, if the queue may have another one by now."""
         output, deliveries, count = self._output, self._deliveries, self._deliveries.count
         deliveries.note_type(row.queue_id, row.type)
         if delivery is None:
@@ -145,15 +155,15 @@ class Gets:
         output.put_content(contents[0])
         if not no_ack:
             self._limiter.exempt_get(tag)
-            source = deliveries.unacked.source(row.queue_id)
+            source = source or deliveries.unacked.source(row.queue_id)
             deliveries.expect_ack(UnackedRun(tag, source, None, tags, self._process.now()))
 
     async def _get_from(self, row: QueueRow, no_ack: bool) -> Got:
         message = to_queue.get(self._config.channel_id, self._process.myAddress, no_ack)
         return await self._queues.ask(row, message, is_watched=True)
 
-    async def _get_from_shards(self, row: QueueRow, no_ack: bool) -> tuple[QueueRow, FetchedMessages | None, int]:
-        """Take a message from the next shard that has one; return the shard, and how many messages all have then.
+    async def _get_from_shards(self, row: QueueRow, no_ack: bool) -> None:
+        """Answer with a message from the next shard that has one, and how many messages all shards have then.
 
         The search begins behind the shard that answered last, so N successive gets from N full shards take a message
         of each (FC-78, FC-92).
@@ -166,11 +176,15 @@ class Gets:
             shard = shards[at % len(shards)]
             delivery, left = await self._get_from(shard, no_ack)
             if delivery is not None:
+                # The shard may end while the others are asked, and its next process numbers its messages anew.
+                source = None if no_ack else self._deliveries.unacked.source(shard.queue_id)
                 if len(self._cursors) >= QUEUES_KEPT:
                     self._cursors.clear()  # most of these queues are deleted by now
                 self._cursors[row.queue_id] = (at + 1) % len(shards)
                 for other in shards:
                     if other is not shard:
-                        left += (await queues.ask(other, to_queue.counts()))[0]
-                return shard, delivery, left
-        return row, None, 0
+                        with suppress(AmqpError):  # the message has left its shard, so the client must get it
+                            left += (await queues.ask(other, to_queue.counts()))[0]
+                self._answer(shard, delivery, left, no_ack, source)
+                return
+        self._answer(row, None, 0, no_ack)
