@@ -104,8 +104,11 @@ class ShardedConsumer:
             else:
                 return
 
+    def stop(self) -> None:
+        """Hand over nothing more. To be called before `end`: a thread pool that is shut down takes no callback."""
+        self._has_ended = True
+
     # -- on any other thread ---
 
     def end(self) -> None:
-        self._has_ended = True
         self._threads.shutdown(wait=True)

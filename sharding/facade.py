@@ -31,6 +31,12 @@ Result = TypeVar("Result")
 
 _log = logging.getLogger("warren.sharding")
 
+#: The largest number of a message: a header has integers of 64 bits.
+MAX_NUMBER = (1 << 63) - 1
+
+#: The largest prefetch of one queue in AMQP.
+MAX_PREFETCH = 65_535
+
 
 class ShardedQueue:
     """One logical queue over the queues `<queue>_0` to `<queue>_<shards - 1>`. Its methods may be called by any thread,
@@ -147,6 +153,9 @@ class ShardedQueue:
 
         Raises DeclarationFailed if the broker refuses some of them.
         """
+        # Raise what cannot be sent here. On the thread of the loop an error would end that thread.
+        pika.spec.Exchange.Declare(exchange=self.exchange, type=exchange_type).encode()
+        pika.spec.Queue.Declare(queue=self._shards[-1].queue, arguments=dict(arguments or {})).encode()
         outcomes = [Future[None]() for _ in self._shards]
 
         def begin() -> None:
@@ -212,15 +221,17 @@ class ShardedQueue:
             raise TypeError(f"The body is {type(body).__name__}; encode it to bytes first.")
         if (key is None) == (self.policy == "key"):
             raise ValueError("Give a key with each message if the policy is 'key', and only then.")
-        if msg_seq is not None and msg_seq < 0:
-            raise ValueError(f"msg_seq counts from 0, so it cannot be {msg_seq}.")
+        if msg_seq is not None and not 0 <= msg_seq <= MAX_NUMBER:
+            raise ValueError(f"msg_seq counts from 0, and has 63 bits, so it cannot be {msg_seq}.")
+        of_key = None if key is None else shard_of_key(key, self.shards)
         future: Future[int] = Future()
+        future.set_running_or_notify_cancel()  # the message is on its way, so nothing can cancel it
         self._unconfirmed.add(future)
         future.add_done_callback(self._unconfirmed.discard)
         try:
             self._on_loop(
                 partial(
-                    self._publish, bytes(body), properties or pika.BasicProperties(), mandatory, key, msg_seq, future
+                    self._publish, bytes(body), properties or pika.BasicProperties(), mandatory, of_key, msg_seq, future
                 )
             )
         except ShardingError:
@@ -233,18 +244,16 @@ class ShardedQueue:
         body: bytes,
         properties: pika.BasicProperties,
         is_mandatory: bool,
-        key: str | bytes | None,
+        index: int | None,
         number: int | None,
         future: Future[int],
     ) -> None:
         if number is None:
             number = self._next_number
         self._next_number = max(self._next_number, number + 1)
-        if key is not None:
-            index = shard_of_key(key, self.shards)
-        elif self.policy == "sequence":
+        if index is None and self.policy == "sequence":
             index = shard_of_number(number, self.shards)
-        else:
+        elif index is None:
             index = random_shard(self._random, self.shards, [s.index for s in self._shards if s.is_usable])
         numbered = pika.BasicProperties(**vars(properties))
         numbered.headers = {**(properties.headers or {}), NUMBER_HEADER: number, PUBLISHER_HEADER: self.publisher}
@@ -270,15 +279,18 @@ class ShardedQueue:
         The search begins behind the shard that answered last, and visits each shard once (FC-78).
         """
         answer: Future[Delivery | None] = Future()
-        self._on_loop(partial(self._get_from, self.shards, answer))
-        return self._wait_for(answer, f"basic.get on '{self.queue}'")
+        self._on_loop(lambda: self._get_from(self._cursor, self._cursor + self.shards, answer))
+        try:
+            return self._wait_for(answer, f"basic.get on '{self.queue}'")
+        except ShardingError:
+            answer.add_done_callback(_requeue)  # nobody else would settle a message that still arrives
+            raise
 
-    def _get_from(self, left: int, answer: Future[Delivery | None]) -> None:
-        if not left:
+    def _get_from(self, at: int, end: int, answer: Future[Delivery | None]) -> None:
+        if at == end:
             answer.set_result(None)
             return
-        shard = self._shards[self._cursor % self.shards]
-        self._cursor = (self._cursor + 1) % self.shards
+        shard = self._shards[at % self.shards]
         got: Future[Delivery | None] = Future()
 
         def done(got: Future[Delivery | None]) -> None:
@@ -286,8 +298,9 @@ class ShardedQueue:
             if error is not None:
                 answer.set_exception(error)
             elif got.result() is None:
-                self._get_from(left - 1, answer)
+                self._get_from(at + 1, end, answer)
             else:
+                self._cursor = (at + 1) % self.shards
                 answer.set_result(got.result())
 
         got.add_done_callback(done)
@@ -315,6 +328,8 @@ class ShardedQueue:
         """
         if prefetch < 1 or workers < 1:
             raise ValueError(f"prefetch ({prefetch}) and workers ({workers}) must be at least 1.")
+        if prefetch > MAX_PREFETCH * self.shards:
+            raise ValueError(f"The prefetch of {self.shards} shards is at most {MAX_PREFETCH * self.shards}.")
         if order == "strict" and self.policy != "sequence":
             raise ValueError("Strict order follows the message numbers, so it needs the policy 'sequence'.")
         if self._consumer is not None:
@@ -342,6 +357,7 @@ class ShardedQueue:
         done = [Future[None]() for _ in self._shards]
 
         def begin() -> None:
+            consumer.stop()
             for shard, future in zip(self._shards, done):
                 shard.cancel(future)
 
@@ -377,6 +393,13 @@ class ShardedQueue:
             self._loop.stop()
         else:
             self._loop.call_later(0.01, partial(self._stop_when_closed, deadline))
+
+
+def _requeue(answer: Future[Delivery | None]) -> None:
+    """Give back the message that a get has received after its timeout."""
+    delivery = None if answer.exception() is not None else answer.result()
+    if delivery is not None:
+        delivery.reject(requeue=True)
 
 
 def _declare(

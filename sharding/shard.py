@@ -85,7 +85,10 @@ class Shard:
         #: The messages that wait for the channel.
         self._waiting: deque[Publish] = deque()
         self._consuming: Channel | None = None
-        self._get: Future[Delivery | None] | None = None
+        #: Those who wait for a message by basic.get. A channel can have one basic.get at a time: that of the first one.
+        self._gets: deque[Future[Delivery | None]] = deque()
+        #: Whether the broker has, or is about to have, the consumer of this shard.
+        self._is_consuming = False
         self._consume: tuple[str, int, Callable[[Shard, Delivery], None], Callable[[Shard], None]] | None = None
         self._started: Future[None] | None = None
         self._trouble = "it is not connected yet"
@@ -154,13 +157,18 @@ class Shard:
 
     def _send(self, publish: Publish) -> None:
         assert self._publishing is not None
+        try:
+            self._publishing.basic_publish(
+                self._exchange, self.routing_key, publish.body, publish.properties, mandatory=publish.is_mandatory
+            )
+        except Exception as error:
+            # pika sends nothing of a message that it cannot encode. An error would end the thread of the loop.
+            publish.future.set_exception(PublishFailed(publish.number, self.index, f"it cannot be sent: {error!r}"))
+            return
         tag = self._next_tag
         self._next_tag += 1
         self._unconfirmed[tag] = publish
         self._tags[publish.number] = tag
-        self._publishing.basic_publish(
-            self._exchange, self.routing_key, publish.body, publish.properties, mandatory=publish.is_mandatory
-        )
 
     def _confirmed(self, frame: Any) -> None:
         method = frame.method
@@ -216,14 +224,15 @@ class Shard:
         if self._consuming is None:
             return
         self._consuming = None
+        self._is_consuming = False
         if self._consume is not None:
             self._consume[3](self)
         started, self._started = self._started, None
         if started is not None:
             started.set_exception(RuntimeError(f"Shard {self.index} could not begin to consume: {reason}"))
             self._consume = None
-        got, self._get = self._get, None
-        if got is not None:
+        gets, self._gets = self._gets, deque()
+        for got in gets:
             got.set_exception(RuntimeError(f"Shard {self.index} could not be read: {reason}"))
         if channel is None or self._connection is None:
             return
@@ -242,18 +251,21 @@ class Shard:
         if self._consuming is None:
             answer.set_result(None)
             return
-        self._get = answer
-        self._consuming.basic_get(self.queue, self._got)
+        self._gets.append(answer)
+        if len(self._gets) == 1:
+            self._consuming.basic_get(self.queue, self._got)
 
     def _got(self, channel: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
-        got, self._get = self._get, None
-        if got is not None:
-            got.set_result(self._delivery(channel, method, properties, body))
+        self._answer_get(self._delivery(channel, method, properties, body))
 
     def _got_nothing(self, frame: Any) -> None:
-        got, self._get = self._get, None
-        if got is not None:
-            got.set_result(None)
+        self._answer_get(None)
+
+    def _answer_get(self, delivery: Delivery | None) -> None:
+        answer = self._gets.popleft()
+        if self._gets and self._consuming is not None:
+            self._consuming.basic_get(self.queue, self._got)
+        answer.set_result(delivery)
 
     def consume(
         self,
@@ -285,18 +297,28 @@ class Shard:
             if started is not None:
                 started.set_result(None)
 
+        self._is_consuming = True
         channel.basic_qos(prefetch_count=prefetch)
         channel.basic_consume(self.queue, delivered, consumer_tag=f"{tag}{self.index}", callback=begun)
 
     def _cancelled(self, frame: Any) -> None:
-        """Handle that the broker cancelled the consumer, because the queue of this shard was deleted."""
-        self._consume = None
+        """Handle that the broker cancelled the consumer, because the queue of this shard was deleted, or cannot be
+        reached. Consume again after the reconnect delay.
+        """
+        self._is_consuming = False
+        if self._connection is not None:
+            self._connection.ioloop.call_later(self._reconnect_delay, partial(self._consume_again, self._consuming))
+
+    def _consume_again(self, channel: Channel | None) -> None:
+        if self._consuming is channel is not None and self._consume is not None and not self._is_consuming:
+            self._begin_consuming()
 
     def cancel(self, done: Future[None]) -> None:
         consume, self._consume = self._consume, None
-        if consume is None or self._consuming is None or not self._consuming.is_open:
+        if consume is None or self._consuming is None or not self._consuming.is_open or not self._is_consuming:
             done.set_result(None)
             return
+        self._is_consuming = False
         self._consuming.basic_cancel(f"{consume[0]}{self.index}", lambda frame: done.set_result(None))
 
     def _delivery(self, channel: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> Delivery:
