@@ -28,6 +28,9 @@ TICK = 5_000_000
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 
+#: The most ns that a rate, a burst or a warm-up stands for, 31 years: the links between nodes have integers of 64 bits.
+MOST_TIME = 10**18
+
 #: How many times as long the slots of a cold clock are.
 COLD = 3
 
@@ -48,11 +51,12 @@ def pace_of(settings: QueueSettings, is_delivery: bool) -> Pace:
     late.
     """
     assert settings.pace_rate is not None
-    unit = max(1, math.ceil(settings.pace_period * MILLISECOND / settings.pace_rate))
-    kept = (settings.pace_burst - 1) * unit
+    # Clipped before the rounding: with a tiny rate the quotient is infinite, which has no integer.
+    unit = max(1, math.ceil(min(MOST_TIME, settings.pace_period * MILLISECOND / settings.pace_rate)))
+    kept = min(MOST_TIME, (settings.pace_burst - 1) * unit)
     if is_delivery and unit < TICK:
         kept += 2 * TICK
-    return Pace(unit, kept, settings.pace_warm_up * MILLISECOND)
+    return Pace(unit, kept, min(MOST_TIME, settings.pace_warm_up * MILLISECOND))
 
 
 class WarmUp:

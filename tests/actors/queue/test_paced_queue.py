@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from warren.actors.context.node_context import NodeContext
 from warren.actors.queue.process import Queue
 from warren.amqp.frames import build_content
@@ -84,3 +86,16 @@ def test_high_rates_are_kept_on_average():
         times = delivered(seed, 500, rate=1000)
         assert len(times) == 500
         assert 0.48 <= times[-1] - times[0] < 1.0, seed
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [
+        {"rate": 1e-300},
+        {"rate": 5e-324, "period_ms": 2**63 - 1, "warm_up_ms": 2**63 - 1, "burst": 2**63 - 1, "max_wait_ms": 2**63 - 1},
+        {"rate": 1e-300, "scope": "consumer"},
+    ],
+)
+def test_the_slowest_rates(pace):
+    """A rate whose period no integer can express is a very slow one. Such a policy once crashed its queues."""
+    assert delivered(1, 5, **pace) == []
