@@ -150,8 +150,11 @@ class LanePicks:
 
     def read_first(self) -> list[tuple[LaneSource, list[int]]]:
         """The messages that should be in memory, in the order in which they are needed."""
-        lanes = list(islice(self._table.round, READ_AHEAD))
-        each = max(self._table.round.rules.batch, READ_AHEAD // max(1, len(lanes)))
+        round_ = self._table.round
+        # Fewer lanes if each delivers many messages in its turn: a list of all their messages has no bound.
+        batch = min(round_.rules.batch, READ_AHEAD)
+        lanes = list(islice(round_, READ_AHEAD // batch))
+        each = max(batch, READ_AHEAD // max(1, len(lanes)))
         of_lanes = [chain.from_iterable(lane.numbers.ahead(each)) for lane in lanes]
         keys = [key for of_round in zip_longest(*of_lanes) for key in of_round if key is not None]
         if self._awaited is not None:

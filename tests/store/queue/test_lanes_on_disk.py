@@ -353,5 +353,19 @@ def test_a_long_backlog_is_sorted_into_lanes_and_stays_on_the_disk(monkeypatch):
     machine.teardown()
 
 
+def test_reading_ahead_is_bounded_whatever_the_batch(monkeypatch):
+    """Lanes with a large batch have no more messages read ahead than others. The list of them once had all messages of
+    all lanes, and was made in one turn.
+    """
+    monkeypatch.setattr(lane_picks, "READ_AHEAD", 8)
+    for batch in (1, 3, 8, 1000, 2**63 - 1):
+        machine = LanesMachine()
+        machine.publish([*"abcdef"] * 50, 4, True, None)
+        machine.queue.rules = replace(machine.queue.rules, batch=batch)
+        ((_, numbers),) = machine.queue._picks.read_first()
+        assert 6 <= len(numbers) <= 8
+        machine.teardown()
+
+
 TestLanes = LanesMachine.TestCase
 TestLanes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
