@@ -10,6 +10,9 @@ How a value gets its lane:
 
 A lane without messages, ready or unacknowledged, is forgotten, and with it that it was shared. Ready messages are in
 the table by their keys (`lane_source`).
+
+When a policy changes `most`, a value that shares a lane still finds it: a shared lane has the numbers of the limits
+under which values came into it, and a look-up tries the place under each of these limits, the earliest first.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ class LaneTable:
         "_by_value",
         "_free_places",
         "_lengths",
+        "_limits",
         "_most",
         "_places",
         "_shared",
@@ -44,6 +48,8 @@ class LaneTable:
     def __init__(self, most: int) -> None:
         assert most > 0
         self._most = most
+        #: By its number: `most` now, which comes last, and earlier limits under which lanes came to be shared.
+        self._limits = {0: most}
         self._by_value: dict[str, FairLane] = {}
         self._by_place: dict[int, FairLane] = {}
         #: The places below `_places` that no lane has.
@@ -64,6 +70,11 @@ class LaneTable:
         """
         if has_other_values:
             self._by_value.clear()
+        if most != self._most or has_other_values:
+            numbers = {each for lane in self._by_place.values() for each in lane.shared_since}
+            latest = max(self._limits)
+            kept = {} if has_other_values else {each: old for each, old in self._limits.items() if each in numbers}
+            self._limits = {**kept, latest + 1: most}
         self._most = most
         self._places = min(most, max(self._places, max(self._by_place, default=-1) + 1))
         self._free_places = [place for place in range(self._places) if place not in self._by_place]
@@ -72,13 +83,12 @@ class LaneTable:
         """The lane in which messages of this value are, or may be."""
         lane = self._by_value.get(value)
         if lane is None and self._shared:
-            lane = self._by_place.get(self._hash(value))
-            if lane is not None and not lane.is_shared:
-                return None
+            hashed = _hash(value)
+            for number, most in self._limits.items():
+                found = self._by_place.get(hashed % most)
+                if found is not None and number in found.shared_since:
+                    return found
         return lane
-
-    def _hash(self, value: str) -> int:
-        return crc32(value.encode("utf-8", "surrogateescape")) % self._most
 
     def lane(self, value: str) -> FairLane:
         """The lane for a message of this value."""
@@ -91,10 +101,9 @@ class LaneTable:
             place = self._places
             self._places += 1
         else:
-            lane = self._by_place[self._hash(value)]
-            if not lane.is_shared:
-                lane.is_shared = True
-                self._shared += 1
+            lane = self._by_place[_hash(value) % self._most]
+            self._shared += not lane.shared_since
+            lane.shared_since += (max(self._limits),)
             return lane
         lane = self._by_place[place] = self._by_value[value] = FairLane(place, value)
         return lane
@@ -104,7 +113,7 @@ class LaneTable:
         if lane.unacked or lane.numbers.count:
             return
         del self._by_place[lane.place]
-        self._shared -= lane.is_shared
+        self._shared -= bool(lane.shared_since)
         if self._by_value.get(lane.value) is lane:
             del self._by_value[lane.value]
         if lane.place < self._most:
@@ -171,6 +180,10 @@ class LaneTable:
         self.round, self._lengths, self.expiries = Round(), LaneLengths(), LaneExpiries()
         self.ready = self._shared = 0
         return partial(_free_last, lanes)
+
+
+def _hash(value: str) -> int:
+    return crc32(value.encode("utf-8", "surrogateescape"))
 
 
 def _free_last(lanes: list[FairLane], limit: int) -> bool:

@@ -26,8 +26,8 @@ class FairLane:
     numbers: LaneNumbers = field(default_factory=LaneNumbers)
     #: How many messages are unacknowledged.
     unacked: int = 0
-    #: Whether messages of other values may be in it.
-    is_shared: bool = False
+    #: Under which limits of the number of lanes (`LaneTable`) values came to share it. Empty: no other value is in it.
+    shared_since: tuple[int, ...] = ()
     #: How much it may deliver in this visit, in messages or bytes.
     credit: int = 0
     #: Whether the present visit has added to the credit already.

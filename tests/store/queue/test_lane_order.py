@@ -14,6 +14,7 @@ from warren.store.messages.message import Origin, each_of
 from warren.store.queue.levels.fair_queue import FairQueue
 from warren.store.queue.levels.lane_expiries import LaneExpiries
 from warren.store.queue.levels.lane_numbers import NEVER, LaneNumbers
+from warren.store.queue.levels.lane_table import LaneTable
 from warren.store.queue.levels.lanes import FairLane, FairRules
 from warren.store.queue.memory_queue import MemoryQueue
 
@@ -269,3 +270,52 @@ def test_lanes_that_are_gone_leave_no_expiries():
         lane.numbers.take(1)
     assert len(expiries) < 5_000
     assert expiries.first() == (5, kept)
+
+
+# -- which lane a value has ---
+
+TABLE_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.sampled_from("abcdefghij")),
+        st.tuples(st.just("divide"), st.integers(1, 6)),
+        st.tuples(st.just("take"), st.integers(0, 9)),
+    ),
+    max_size=60,
+)
+
+
+def test_a_value_stays_in_the_lane_that_it_shares_when_there_may_be_more_lanes():
+    """A policy that allows more lanes gives none to a value with messages in a lane that it shares: its later messages
+    would overtake these.
+    """
+    table = LaneTable(2)
+    for value in "abc":
+        table.append(value, ord(value), ord(value) + 1, 0)
+    lane = table.lane("c")
+    table.divide(1000, False)
+    assert table.lane("c") is lane
+    assert table.lane("d") is not lane
+
+
+@settings(max_examples=300)
+@given(st.integers(1, 6), TABLE_STEPS)
+def test_the_messages_of_a_value_are_in_one_lane(most, steps):
+    """As long as a value has messages in a lane, further ones enter the same lane."""
+    table, lanes, values = LaneTable(most), {}, {}
+    for number, (step, what) in enumerate(steps):
+        if step == "append":
+            lane = table.lane(what)
+            assert lanes.setdefault(what, lane) is lane
+            table.append(what, number, number + 1, 0)
+            values[number] = what
+        elif step == "divide":
+            table.divide(what, False)
+        elif len(table.round):
+            lane = list(table.round)[what % len(table.round)]
+            for taken in table.take(lane, 1):
+                for each in taken:
+                    value = values.pop(each)
+                    if value not in values.values():
+                        del lanes[value]
+            table.forget_idle(lane)
+    assert table.ready == len(values)
