@@ -35,6 +35,8 @@ class ShardedConsumer:
         self._gap_timeout = gap_timeout
         self._idle = workers
         self._gap_timer: object | None = None
+        #: The missing numbers, by publisher, for which the timer runs.
+        self._gaps: dict[str, int] = {}
         self._threads = ThreadPoolExecutor(workers, "sharded-queue-callback")
         self._has_ended = False
 
@@ -52,20 +54,29 @@ class ShardedConsumer:
             handed_over = self._hand_over.take()
             if handed_over is None:
                 break
-            self._stop_gap_timer()
             self._idle -= 1
             self._threads.submit(self._call, handed_over)
+        self._time_gaps()
+
+    def _time_gaps(self) -> None:
+        """Have the timer run as long as one of the numbers is missing for which it was started. The deliveries of other
+        publishers go on meanwhile, and must not prolong it.
+        """
+        if self._gap_timer is not None and not self._hand_over.has_any(self._gaps):
+            self._stop_gap_timer()
         if self._idle and self._gap_timer is None and self._hand_over.is_held_up:
+            self._gaps = self._hand_over.gaps()
             self._gap_timer = self._loop.call_later(self._gap_timeout, self._gap_is_over)
 
     def _stop_gap_timer(self) -> None:
-        timer, self._gap_timer = self._gap_timer, None
+        timer, self._gap_timer, self._gaps = self._gap_timer, None, {}
         if timer is not None:
             self._loop.remove_timeout(timer)
 
     def _gap_is_over(self) -> None:
         self._gap_timer = None
-        self._hand_over.give_up()
+        gaps, self._gaps = self._gaps, {}
+        self._hand_over.give_up(gaps)
         self._go_on()
 
     def _called(self) -> None:
@@ -100,7 +111,7 @@ class ShardedConsumer:
             if handed_over is not None:
                 handed_over.item.reject(requeue=True)
             elif self._hand_over.is_held_up:
-                self._hand_over.give_up()
+                self._hand_over.give_up(self._hand_over.gaps())
             else:
                 return
 

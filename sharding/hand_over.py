@@ -8,6 +8,7 @@ Both are plain objects without a clock, so that tests can feed them any order of
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -47,8 +48,14 @@ class HandOver(Protocol[Item]):
     def take(self) -> DueDelivery[Item] | None:
         """The delivery whose turn it is, or None as long as it has not arrived."""
 
-    def give_up(self) -> None:
-        """Skip the missing numbers, because they did not arrive within the gap timeout."""
+    def gaps(self) -> dict[str, int]:
+        """For each publisher of which deliveries wait for a missing number: that number."""
+
+    def has_any(self, gaps: Mapping[str, int]) -> bool:
+        """Whether one of these numbers is still missing."""
+
+    def give_up(self, gaps: Mapping[str, int]) -> None:
+        """Skip those of these missing numbers that are still missing: they did not arrive within the gap timeout."""
 
     def drop(self, shard: int) -> None:
         """Forget the deliveries of a shard whose channel has ended: the broker will deliver them again."""
@@ -77,7 +84,13 @@ class Relaxed(Generic[Item]):
                 return DueDelivery(buffer.popleft(), shard % count)
         return None
 
-    def give_up(self) -> None:
+    def gaps(self) -> dict[str, int]:
+        return {}
+
+    def has_any(self, gaps: Mapping[str, int]) -> bool:
+        return False
+
+    def give_up(self, gaps: Mapping[str, int]) -> None:
         """Does nothing: no delivery waits for a number in this order."""
 
     def drop(self, shard: int) -> None:
@@ -177,11 +190,21 @@ class Strict(Generic[Item]):
                 return DueDelivery(item, shard, skip=skip)
         return None
 
-    def give_up(self) -> None:
-        for state in self._publishers.values():
-            heads = state.heads()
-            if heads:
-                state.skip_to(min(heads))
+    def gaps(self) -> dict[str, int]:
+        return {name: state.expected for name, state in self._publishers.items() if any(state.buffers)}
+
+    def has_any(self, gaps: Mapping[str, int]) -> bool:
+        return any(self._waits_for(name, number) for name, number in gaps.items())
+
+    def give_up(self, gaps: Mapping[str, int]) -> None:
+        for name, number in gaps.items():
+            if self._waits_for(name, number):
+                state = self._publishers[name]
+                state.skip_to(min(state.heads()))
+
+    def _waits_for(self, name: str, number: int) -> bool:
+        state = self._publishers.get(name)
+        return state is not None and state.expected == number and any(state.buffers)
 
     def drop(self, shard: int) -> None:
         self._at_once[shard].clear()
