@@ -9,7 +9,8 @@ these headers as RabbitMQ's `rabbit_trace` writes them:
     node            longstr                                                user            longstr
     routed_queues   array       publish: of longstr                        redelivered     signedint   deliver: 0 or 1
 
-Numbers among the properties are signedint; a timestamp that needs more bits is a long (RabbitMQ cuts it off).
+Numbers among the properties are signedint; a timestamp that needs more bits is a long, or a timestamp if it needs all
+64 bits (RabbitMQ cuts it off).
 `routed_queues` names the queues that the message reached (RabbitMQ lists all routing keys of a publish to the default
 exchange). Messages published to the trace exchange, and so all copies, are not traced: tracing would never end.
 
@@ -122,7 +123,7 @@ def _as_table(properties: Properties) -> Table:
         if name == "headers":
             entries.append((name, "F", value))
         elif isinstance(value, int):
-            entries.append((name, "I" if value < 1 << 31 else "l", value))
+            entries.append((name, "I" if value < 1 << 31 else "l" if value < 1 << 63 else "T", value))
         else:
             entries.append((name, "S", _encoded(value)))
     return Table(entries)

@@ -130,6 +130,21 @@ def test_copies_of_a_run_come_in_order_on_any_channel(traced, connect, traces, n
     assert {copy.headers.get("channel") for copy in copies} == {("I", 7)}
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "letter"), [(2**31, "l"), (2**63 - 1, "l"), (2**63, "T"), (2**64 - 1, "T")], ids=str
+)
+def test_any_timestamp_is_copied(channel, traces, name, timestamp, letter):
+    """A timestamp has 64 bits and no sign. One that no long can hold once crashed the channel that published it, and
+    those of all consumers that it was delivered to.
+    """
+    channel.queue(name)
+    channel.publish("body", name, timestamp=timestamp)
+    channel.get(name)
+    for copy in traces(2):
+        _, properties = copy.properties.headers.get("properties")
+        assert properties.get("timestamp") == (letter, timestamp)
+
+
 def test_the_trace_exchange_is_not_traced(traced, channel, traces):
     """AB-81: copies, and publishes to the trace exchange, are not copied; the embedding program's calls are."""
     traced.declare_queue("q")
