@@ -26,7 +26,7 @@ LATE = HORIZON
 class Leases:
     """See the module. All times are in ns of the monotonic clock of this node."""
 
-    __slots__ = ("_effects", "_held", "_owed", "is_asking", "name", "pace", "sharers")
+    __slots__ = ("_effects", "_held", "_owed", "_wanted", "is_asking", "name", "pace", "sharers")
 
     def __init__(self, name: ClockName, pace: Pace, effects: Effects) -> None:
         #: The name of the clock.
@@ -37,6 +37,8 @@ class Leases:
         self._held: deque[tuple[LeasedSlots, int]] = deque()
         #: Whether a request has no answer yet.
         self.is_asking = False
+        #: How many slots the latest request asked for.
+        self._wanted = 0
         #: Slots that were used without a lease, because a message took several.
         self._owed = 0
         #: How many queues share the rate.
@@ -87,8 +89,21 @@ class Leases:
         wanted -= sum([lease.slots for lease, _ in self._held])
         if wanted > 0:
             self.is_asking = True
-            self._effects.send_to_pacer(self.name, to_pacer.lease(*self.name, (*self.pace,), wanted, self._owed))
-            self._owed = 0
+            self._wanted = wanted
+            self._request()
+
+    def _request(self) -> None:
+        self._effects.send_to_pacer(self.name, to_pacer.lease(*self.name, (*self.pace,), self._wanted, self._owed))
+        self._owed = 0
+
+    def use(self, pace: Pace) -> None:
+        """Use this rate from now on. A request that has no answer yet is repeated: the clock goes by the rate of the
+        latest request, and by the old one the answer might take hours.
+        """
+        if pace != self.pace:
+            self.pace = pace
+            if self.is_asking:
+                self._request()
 
     def give_back(self, now: int) -> None:
         """Give the slots back, newest first, because they cannot be used now."""

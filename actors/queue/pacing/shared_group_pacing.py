@@ -41,7 +41,7 @@ class LeaseGate(PaceGate):
         self.leases = leases
 
     def apply(self, settings: QueueSettings) -> None:
-        self.leases.pace = pace_of(settings, is_delivery=True)
+        self.leases.use(pace_of(settings, is_delivery=True))
 
     def room(self) -> int:
         return self.leases.due(self._now())

@@ -37,7 +37,7 @@ class SharedPacing(Pacing):
 
     def apply(self, settings: QueueSettings) -> None:
         super().apply(settings)
-        self.leases.pace = pace_of(settings, is_delivery=True)
+        self.leases.use(pace_of(settings, is_delivery=True))
 
     def _places_for_arrivals(self, max_wait: int) -> int:
         return max(0, max_wait // self._distance + 1 - self.waiting_slots())

@@ -141,6 +141,18 @@ def test_another_policy_gives_the_slots_back():
     assert core.asked() == []
 
 
+def test_another_rate_is_requested_at_once():
+    """As for a queue with one clock: a request that waits by the old rate is repeated with the new one."""
+    core = Sharing(rate=1, period_ms=3_600_000)
+    core.consume_as("a")
+    core.publish(3)
+    core.turn()
+    core.asked()
+    core.settings = queue_settings(Table(), {"pace-rate": 100, "pace-group": "api", "pace-scope": "group"})
+    core.apply(core.settings)
+    assert core.asked() == [("a", "lease", (10 * MS, 0, 0), 3, 0)]
+
+
 def test_a_group_without_its_pacer_holds_and_asks_again():
     core = Sharing()
     core.consume_as("a")

@@ -94,6 +94,26 @@ def test_another_policy_gives_the_slots_back():
     assert [name for name, *_ in core.asked()] == ["give_back"], "the answer to the request comes all the same"
 
 
+def test_another_rate_is_requested_at_once():
+    """The clock goes by the rate of the latest request, and a request waits there for a slot of that rate. So a queue
+    repeats its request when a policy changes the rate: the answer by the old rate might take hours.
+    """
+    core = Sharing(rate=1, period_ms=3_600_000)
+    core.consume()
+    core.publish(3)
+    core.turn()
+    assert core.asked() == [("lease", (3600 * SECOND, 0, 0), 3, 0)]
+    for _ in range(2):
+        core.settings = queue_settings(Table(), {"pace-rate": 100, "pace-group": "api"})
+        core.apply(core.settings)
+    assert core.asked() == [("lease", (10 * MS, 0, 0), 3, 0)]
+    core.lease(first=0, last=20, slots=3)
+    core.asked()
+    core.settings = queue_settings(Table(), {"pace-rate": 50, "pace-group": "api"})
+    core.apply(core.settings)
+    assert [name for name, *_ in core.asked()] == [], "there is no request to repeat"
+
+
 def test_a_queue_without_its_pacer_holds_and_asks_again():
     core = Sharing()
     core.consume()
