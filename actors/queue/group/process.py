@@ -309,7 +309,7 @@ class GroupQueue(Queue):
         here = cast("Address[ToChannel]", self.myAddress)
         try:
             found, _ = await self.ask(member.address, to_queue.get(self.role.take_id, here, False))
-        except ProcessDown:
+        except (ProcessDown, AmqpError):  # it is being deleted, or has ended
             return None
         return None if member.is_gone else found
 
