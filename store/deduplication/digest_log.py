@@ -40,6 +40,11 @@ FLUSH_RECORDS, FLUSH_BYTES = 2048, 1 << 20
 EVERYTHING = 1 << 63
 
 
+def _guarded(directory: str) -> str:
+    """The name of the guard of the jobs that write the files in this directory (`job_guards`)."""
+    return f"{directory}/ids"
+
+
 class DigestFlush:
     """Append digests to a file, synced, and delete files whose digests the window has given up. With `is_first`, delete
     all files before, because an earlier window has left them.
@@ -59,6 +64,7 @@ class DigestFlush:
         self.file_number = file_number
         #: After `run`: the size of the file, and how many digests the job has added to it.
         self.size = self.digests = 0
+        self._guard = disk.guards.begin(_guarded(directory))
         self._disk = disk
         self._directory = directory
         self._queue = queue
@@ -66,7 +72,13 @@ class DigestFlush:
         self._is_first = is_first
 
     def run(self) -> None:
-        """Do the job. Waits for the disk. After an OSError the job may be run again."""
+        """Do the job. Waits for the disk. After an OSError the job may be run again. Raises JobEnded if another process
+        of the queue has read the files meanwhile.
+        """
+        with self._guard.work():
+            self._run()
+
+    def _run(self) -> None:
         disk, directory = self._disk, self._directory
         if self._is_first:
             delete_ids(disk, directory)
@@ -131,6 +143,7 @@ class DigestLog:
         replayed   the bodies of the records that the journal has
         missing    the messages that are lost, because the store has no body for them
         """
+        self._disk.guards.end(_guarded(self._directory))
         found = read_ids(self._disk, self._directory, self._queue)
         self._file_number, self._offset, self._count = max(1, found.last), found.size, found.digests
         known = set(found.bodies)

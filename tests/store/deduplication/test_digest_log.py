@@ -11,6 +11,7 @@ from warren.store.deduplication.digest_records import COPIED, decode_digests, en
 from warren.store.deduplication.ids_file import ids_numbers, read_ids
 from warren.store.deduplication.window import NO_KEY, Window
 from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.disk.job_guards import JobEnded
 from warren.store.journal.log_writer import LogWriter
 from warren.store.messages.records import Type, records
 
@@ -116,6 +117,25 @@ def test_a_flush_writes_only_what_the_journal_has_synced():
     node.disk.crash(Random(1))
     node.start()
     assert node.has(1, 2) == [True, True]
+
+
+def test_a_flush_of_a_former_process_leaves_the_files_alone():
+    """The process of a queue may end while its flush waits for a thread. If the flush ran later, it would cut the file
+    to the size that it had before, and the queue would take duplicates of what its next process has accepted.
+    """
+    node = Node()
+    node.publish(0, 1)
+    node.sync()
+    late = node.log.take_flush(node.log.synced)
+    node.start()
+    node.publish(1, 2, 3)
+    node.sync()
+    node.flush()
+    with pytest.raises(JobEnded):
+        late.run()
+    node.journal = []
+    node.start()
+    assert node.has(1, 2, 3) == [True, True, True]
 
 
 def test_a_flush_takes_a_part_of_very_many_records():
