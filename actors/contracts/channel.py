@@ -87,7 +87,9 @@ class ToDeliverer(Contract):
 
     @message
     def sent(self, channel_id: str, count: int) -> None:
-        """From connections: `count` of this channel's deliveries were written to the socket (FC-32)."""
+        """From connections: `count` of this channel's deliveries were written to the socket (FC-32). From channels:
+        they were returned, because their consumer is cancelled.
+        """
 
 
 class ToChannelOwner(Contract):
