@@ -302,7 +302,8 @@ class RingMember:
     def _lacks(self, state: StreamState) -> None:
         """Get what this member lacks of a stream before the instructions that have come."""
         if state.is_fed:
-            # The connection was lost and is up again, and the owner has not reported that yet.
+            # What came before was lost with a connection, which is up again. The report of that from the owner of
+            # this ring is still under way.
             self._attach()
         else:
             # The neighbour does not retain what comes behind the positions with which this member has attached.

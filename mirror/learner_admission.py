@@ -104,7 +104,9 @@ class LearnerAdmission:
         self._evicted = {**self._evicted, member.node: (*counted, now)[-_COUNTED_MOST:]}
 
     def lift(self, member: Member) -> None:
-        """Do not count the last call of `bar`, because the replica was not evicted, or not by this proposal."""
+        """Take back the last eviction that `bar` has counted: the proposal to evict this replica was refused, or
+        changed nothing, because another one had evicted it.
+        """
         self._evicted = {**self._evicted, member.node: self._evicted[member.node][:-1]}
 
     def _may_join(self, member: Member) -> bool:

@@ -275,8 +275,8 @@ def test_channels_that_have_ended_are_forgotten_everywhere():
 
 
 def test_a_channel_whose_connection_was_lost_a_moment_ago_is_not_forgotten():
-    """The connection was lost a minute ago as well, and came back. The channel was forgotten when that minute was over,
-    so it published again what the queue had taken.
+    """A channel that has lost its connection to the queue has a minute to come back. That minute begins anew when the
+    connection is lost again. It did not, so the queue forgot the channel too early, and took its publishes twice.
     """
     group = Group("ab")
     first = group.master

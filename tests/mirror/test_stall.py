@@ -265,8 +265,8 @@ async def failed(error):
 
 
 def test_a_replica_is_barred_once_although_several_coroutines_propose_its_eviction(monkeypatch):
-    """The master looks for a stall each second, and asks its members for longer. Several coroutines then evicted one
-    member, and it was barred for twice as long by each.
+    """The master looks for a mirror that stands still each second, and to ask all members takes longer. So several
+    coroutines evicted one mirror, and each of them doubled the time for which it may not come back.
     """
     group = Group("ab")
     mirror = evict_twice(group, monkeypatch, [1, 0])

@@ -88,7 +88,9 @@ def test_another_member_is_asked_to_admit_if_one_does_not_answer():
 
 
 def test_a_promise_is_reported_when_it_is_on_the_disk():
-    """The disk may be full. Then no report has the promise, and it is written at the next question."""
+    """While the disk refuses to store a node's promise, its reports do not contain it, because a crash could undo it.
+    The node tries to store it again at the next question.
+    """
     c = Founding("c", "c-id", LIST)
     assert c.asked(fresh("a"))
     assert c.report().promised == ""

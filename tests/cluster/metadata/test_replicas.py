@@ -18,21 +18,11 @@ from warren.actors.metadata.state.commands import (
     RemoveRecords,
     TransferRing,
 )
-from warren.definitions.features import FEATURES, MIRRORED_QUEUES
 
-from . import group as stubs
 from .group import Group, V
-from .replicas import Mirrored, Replica, Supervisor
+from .replicas import Mirrored, Replica
 
 ALL = '{"ha-mode":"all"}'
-
-
-@pytest.fixture
-def mirrored(monkeypatch):
-    monkeypatch.setattr(stubs, "StubSupervisor", Supervisor)
-    monkeypatch.setitem(FEATURES, MIRRORED_QUEUES, "")
-    with Group() as group:
-        yield Mirrored(group)
 
 
 @pytest.fixture
@@ -389,12 +379,10 @@ def test_a_node_whose_virtual_host_is_down_leaves_the_rings(declared):
     assert len(declared.ring()) == 2 and declared.row(first).state == "running"
 
 
-def test_another_node_takes_the_place_of_one_that_does_not_come_back(monkeypatch):
+def test_another_node_takes_the_place_of_one_that_does_not_come_back(can_mirror):
     """Another node takes the place of one that is away for more than a minute. A node that is only restarted gets its
     place back, and nothing is copied in vain (CL-92).
     """
-    monkeypatch.setattr(stubs, "StubSupervisor", Supervisor)
-    monkeypatch.setitem(FEATURES, MIRRORED_QUEUES, "")
     with Group("abcd") as group:
         mirrored = Mirrored(group)
         mirrored.policy('{"ha-mode":"exactly","ha-params":3}')

@@ -9,20 +9,9 @@ import pytest
 from warren.actors.contracts.metadata import to_metadata
 from warren.actors.metadata.log.log import CommandOutcome, OutcomeUnknown
 from warren.actors.metadata.state.commands import AddLearner, DeleteQueue, LoseMember, RestartQueue
-from warren.definitions.features import FEATURES, MIRRORED_QUEUES
 from warren.runtime.process import Process
 
-from . import group as stubs
-from .group import Group, Member, V
-from .replicas import Mirrored, Supervisor
-
-
-@pytest.fixture
-def mirrored(monkeypatch):
-    monkeypatch.setattr(stubs, "StubSupervisor", Supervisor)
-    monkeypatch.setitem(FEATURES, MIRRORED_QUEUES, "")
-    with Group() as group:
-        yield Mirrored(group)
+from .group import Member, V
 
 
 def hide(monkeypatch, member: Member, kind: type, is_lost: bool) -> list:
