@@ -104,8 +104,12 @@ class MessageStore(Process):
         )
         try:
             is_clean = await self.run_blocking(engine.recover, settings.clients, settings.references, settings.progress)
-        except REFUSALS as error:
-            raise StorageError(f"{settings.name} cannot be opened: {error}") from error
+        except BaseException as error:
+            # Also if this process is stopped meanwhile: the recovery then keeps no other one from its files.
+            engine.abandon()
+            if isinstance(error, REFUSALS):
+                raise StorageError(f"{settings.name} cannot be opened: {error}") from error
+            raise
         self._engine = engine
         self._is_open = True
         return is_clean
@@ -327,12 +331,7 @@ class MessageStore(Process):
             self.spawn(self._finish(engine, closers))
 
     async def _finish(self, engine: StoreEngine, closers: list[Sender]) -> None:
-        try:
-            await self.run_blocking(engine.close)
-        except OSError:
-            # Close the index without writing: the next start may open it in this same operating-system process.
-            engine.abandon()
-            raise
+        await self.run_blocking(engine.close)
         self._report(engine)
         for closer in closers:
             self.reply(closer, True)

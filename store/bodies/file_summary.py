@@ -7,7 +7,10 @@ The numbers have gaps where files were combined or deleted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from .location_index import BodyLocation
 
 #: Share of garbage in all files above which files are combined.
 GARBAGE_FRACTION = 0.5
@@ -147,11 +150,17 @@ class FileSummary:
             file = right
         return None
 
-    def check(self) -> None:
-        """Assert QS-26 and QS-27 for this table."""
+    def check(self, entries: Iterable[BodyLocation]) -> None:
+        """Assert QS-26, QS-27 and QS-29: sums, chain, and that every entry leads into a file."""
         assert self.sum_valid_data == sum(row.valid_total_size for row in self.rows.values())
         assert self.sum_file_size == sum(row.file_size for row in self.rows.values())
         assert all(0 <= row.valid_total_size <= row.file_size for row in self.rows.values())
         chain = [None, *sorted(self.rows), None]
         assert [(row.left, row.right) for _, row in sorted(self.rows.items())] == list(zip(chain, chain[2:]))
         assert not self.rows or self.current == max(self.rows) and not self.rows[self.current].locked
+        valid = dict.fromkeys(self.rows, 0)
+        for entry in entries:
+            assert entry.offset + entry.total_size <= self.rows[entry.file].file_size
+            if entry.ref_count:
+                valid[entry.file] += entry.total_size
+        assert valid == {file: row.valid_total_size for file, row in self.rows.items()}

@@ -43,11 +43,11 @@ from .file_summary import FileSummary
 from .garbage_collection import GarbageCollection, GcJob
 from .location_index import COMMIT_LEAST, BodyLocation, Checkpoint, LocationIndex
 from .open_files import OpenFiles
-from .owner_lock import OwnerLock
+from .owner_lock import OwnerEnded, OwnerLock
 from .rdq_file import OVERHEAD
 from .read_job import BodyReadJob, Cold
 from .store_recovery import References, StoreState
-from .sync_job import FileAppend, SyncJob, WaitingMessage
+from .sync_job import CurrentFile, FileAppend, SyncJob, WaitingMessage
 
 #: Bytes; the current file is left for a new one when it is larger.
 FILE_LIMIT = 16 << 20
@@ -81,6 +81,7 @@ class StoreEngine:
         self._garbage: GarbageCollection
         self._summary = FileSummary(file_limit)
         self._files = OpenFiles(disk, directory)
+        self._current = CurrentFile(disk, directory)
         self._owner_lock = OwnerLock(index_path + ".lock")
         self._reports = ClientReports()
         self._is_tainted = False
@@ -113,13 +114,21 @@ class StoreEngine:
         """
         self._disk.make_dir(self._directory)
         os.makedirs(os.path.dirname(self._index_path), exist_ok=True)
-        self._owner_lock.wait()
+        self._owner_lock.take()
+        with self._owner_lock.work():
+            return self._recover(clients, references, progress)
+
+    def _recover(self, clients: Collection[str] | None, references: References, progress: RecoveryProgress) -> bool:
         if not self._is_durable:
             store_recovery.erase(self._disk, self._directory, self._index_path)
         found = store_recovery.recover(
             self._disk, self._directory, self._index_path, self._boot_id, clients, references, progress
         )
         self._index, self._generation = found.locations, found.generation
+        if self._owner_lock.is_ended:
+            # The process of the store has crashed meanwhile, and its next one opens the index.
+            self._index.close()
+            raise OwnerEnded(self._index_path)
         self._garbage = GarbageCollection(
             self._disk, self._directory, self._owner_lock, self._index, self._summary, self._files
         )
@@ -135,9 +144,19 @@ class StoreEngine:
     def close(self) -> None:
         """Write all waiting messages, and record a clean stop if no client was lost. Waits for the disk.
 
-        No job may be under way.
+        No job may be under way. If this fails, the store is abandoned, because the next start may open the index in
+        this same operating-system process.
         """
         assert self._syncing is None and not self._garbage.is_running, "a job is under way"
+        try:
+            self._close()
+        except BaseException:
+            self.abandon()
+            raise
+        self._owner_lock.end()
+        self._owner_lock.release()
+
+    def _close(self) -> None:
         self._garbage.cancel()
         job = self._take_sync()  # even if no message waits: its commit removes the intent of a cancelled plan
         job.run()
@@ -145,27 +164,25 @@ class StoreEngine:
         self._garbage.unlink()
         self._is_open = False
         self._files.close()
+        self._current.close()
         self._index.close(is_clean=True)
-        if (
-            self._is_durable
-            and not self._is_tainted
-            and all(client.is_detached for client in self._reports.clients.values())
-        ):
-            store_recovery.write_state(
-                self._disk, self._directory, StoreState(True, self._generation, self._boot_id, sorted(self.clients))
-            )
+        clients = self._reports.clients.values()
+        if self._is_durable and not self._is_tainted and all(client.is_detached for client in clients):
+            state = StoreState(True, self._generation, self._boot_id, sorted(self.clients))
+            store_recovery.write_state(self._disk, self._directory, state)
 
     def abandon(self) -> None:
-        """Close all files without writing, as a crash does. A job under way still ends in its thread; later ones do
-        nothing.
-
-        A store that is closed, or was never recovered, has no open files.
+        """Close all files without writing, as a crash does, if any are open. A job under way still ends in its thread;
+        later ones do nothing.
         """
+        is_idle = self._owner_lock.end()
         if self._is_open:
             self._is_open = False
             self._files.close()
-            if self._owner_lock.end():
+            if is_idle:
+                self._current.close()
                 self._index.close()
+        self._owner_lock.release()
 
     # -- clients
 
@@ -412,9 +429,7 @@ class StoreEngine:
         self.waiting_bytes = 0
         self._reports.sync_taken()
         changes = self._index.freeze(self._summary.take_changed(), self._garbage.sync_taken(), self._end())
-        self._syncing = SyncJob(
-            self._owner_lock, self._disk, self._directory, self._index, parts, changes, self._is_durable
-        )
+        self._syncing = SyncJob(self._owner_lock, self._current, self._index, parts, changes, self._is_durable)
         return self._syncing
 
     def finish_sync(self, job: SyncJob) -> None:
@@ -464,34 +479,20 @@ class StoreEngine:
 
     @property
     def is_tainted(self) -> bool:
-        """Whether there may be more references than queues have, for example because a client crashed.
-
-        The next start recounts.
-        """
+        """Whether there may be more references than queues have, as after a crash: the next start recounts."""
         return self._is_tainted
 
     def reference_counts(self) -> dict[bytes, int]:
         """The reference count of every message, for checks. Reads the whole index."""
-        located = {message_id: self._index.get(message_id) for message_id, _ in self._index.all_located()}
-        located.update(self._index.changed_entries())
-        counts = {
-            message_id: entry.ref_count
-            for message_id, entry in located.items()
-            if entry is not None and entry.ref_count
-        }
+        counts = {message_id: entry.ref_count for message_id, entry in self._located().items() if entry.ref_count}
         return {**counts, **{message_id: waiting.ref_count for message_id, waiting in self._waiting.items()}}
 
     def check(self) -> None:
-        """Assert QS-26, QS-27 and QS-29: sums, chain, and that every entry leads into a file. Reads the whole index."""
-        self._summary.check()
-        entries = {
-            message_id: entry for message_id, _ in self._index.all_located() if (entry := self._index.get(message_id))
-        }
-        entries.update(self._index.changed_entries())
-        valid = dict.fromkeys(self._summary.rows, 0)
-        for entry in entries.values():
-            row = self._summary.rows[entry.file]
-            assert entry.offset + entry.total_size <= row.file_size
-            if entry.ref_count:
-                valid[entry.file] += entry.total_size
-        assert valid == {file: row.valid_total_size for file, row in self._summary.rows.items()}
+        """As `FileSummary.check`, for checks. Reads the whole index."""
+        self._summary.check(self._located().values())
+
+    def _located(self) -> dict[bytes, BodyLocation]:
+        index = self._index
+        located = {message_id: entry for message_id, _ in index.all_located() if (entry := index.get(message_id))}
+        located.update(index.changed_entries())
+        return located

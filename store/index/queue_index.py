@@ -78,6 +78,7 @@ class QueueIndex:
         "_segments",
         "_unsynced",
         "reads",
+        "unchecked_bytes",
         "unflushed",
     )
 
@@ -97,6 +98,8 @@ class QueueIndex:
         #: Segments written and not synced.
         self._unsynced = _NO_NUMBERS
         self._are_names_unsynced = False
+        #: How many bytes flushes may write before one asks the disk for its room.
+        self.unchecked_bytes = 0
 
     @property
     def has_lost_entries(self) -> bool:
@@ -396,8 +399,9 @@ class QueueIndex:
             return None
         self.unflushed.under_way = taken
         removed = {number: self._segments[number].is_damaged for number in emptied if self._segments[number].size}
+        unsynced, are_names_unsynced, unchecked = set(self._unsynced), self._are_names_unsynced, self.unchecked_bytes
         self._flush = FlushJob(
-            self._disk, self._directory, parts, removed, set(self._unsynced), self._are_names_unsynced, is_synced
+            self._disk, self._directory, parts, removed, unsynced, are_names_unsynced, is_synced, unchecked
         )
         for number in emptied:
             if not self._segments[number].size:
@@ -408,6 +412,8 @@ class QueueIndex:
         """Note the results of a flush that was run."""
         assert flush is self._flush
         self._flush = None
+        if flush.parts:
+            self.unchecked_bytes = flush.unchecked
         self.unflushed.flushed()
         sizes: dict[int, int] = {}
         if flush.is_synced:
@@ -434,9 +440,7 @@ class QueueIndex:
         if flush.is_synced:
             self._unsynced = _NO_NUMBERS
             self._are_names_unsynced = False
-        kept = {
-            number: size for number, size in sizes.items() if number in self._segments and number not in self._emptied
-        }
+        kept = {n: size for n, size in sizes.items() if n in self._segments and n not in self._emptied}
         if kept:
             self._log.sizes(self._queue, kept)
 

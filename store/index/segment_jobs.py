@@ -26,12 +26,20 @@ _LIVE = re.compile(b"\0+")
 RESERVED_CHUNK = 1 << 20
 
 
+#: A disk that has this many times the size of a flush free is not asked again for what follows, up to this many bytes.
+#: To ask it before each flush would have the thread of the job wait for the interpreter once more.
+AMPLE = 16
+MOST_UNCHECKED = 4 << 20
+
+
 def check_room(disk: Disk, size: int) -> int:
-    """Return how many bytes the disk has free beyond `size`. Raise OSError if it has less free. Waits for the disk."""
+    """Return how many bytes more than `size` may be written before the disk is asked again. Raise OSError if it has
+    less than `size` free. Waits for the disk.
+    """
     room = disk.free_space() - size
     if room < 0:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return room
+    return min(room // AMPLE, MOST_UNCHECKED)
 
 
 class SegmentAppend(NamedTuple):
@@ -57,7 +65,7 @@ class FlushJob:
     is_synced   sync these segments, and those that earlier flushes left unsynced
     results     after `run`: for each part its new blocks and the size of its file
     salvaged    after `run`: the sizes of damaged files when they were rewritten, before anything was appended
-    room        after `run`: the free bytes of the disk after the last append, 0 if nothing was appended
+    unchecked   how many bytes may be written before the disk is asked for its room; after `run`, what is left of them
     """
 
     def __init__(
@@ -69,12 +77,13 @@ class FlushJob:
         unsynced: set[int],
         are_names_unsynced: bool,
         is_synced: bool,
+        unchecked: int = 0,
     ) -> None:
         self.parts = parts
         self.emptied = emptied
         self.is_synced = is_synced
         self.results: list[tuple[list[Block], int]] = []
-        self.room = 0
+        self.unchecked = unchecked
         self._guard = disk.guards.begin(directory)
         self._disk = disk
         self._directory = directory
@@ -126,9 +135,10 @@ class FlushJob:
         A flush that the disk has no room for leaves nothing behind: what it wrote would take the room that the journal
         needs for acknowledgements, so consumers could not make room.
         """
-        self.room = check_room(self._disk, size - offset)
+        added = size - offset
+        self.unchecked = self.unchecked - added if added <= self.unchecked else check_room(self._disk, added)
         chunks = -(-size // RESERVED_CHUNK)
-        if self.is_synced and size - offset >= RESERVED_CHUNK // 16 and chunks > -(-offset // RESERVED_CHUNK):
+        if self.is_synced and added >= RESERVED_CHUNK // 16 and chunks > -(-offset // RESERVED_CHUNK):
             file.reserve(chunks * RESERVED_CHUNK)
         try:
             if self.is_synced:
@@ -136,6 +146,7 @@ class FlushJob:
             else:
                 file.append(buffers)
         except OSError:
+            self.unchecked = 0
             with suppress(OSError):
                 file.truncate(offset)
             raise

@@ -34,14 +34,11 @@ PART_MESSAGES = 32_768
 #: A flush of fewer bytes is written without a check whether the disk has room for it.
 UNCHECKED_BYTES = 64 << 10
 
-#: The room is not checked either if the disk had this many times the flush's size free after the flush before.
-AMPLE = 16
-
 
 class SegmentWriter:
     """See the module. `unconfirmed` is notified of flushes, because publishes may wait for one."""
 
-    __slots__ = ("_index", "_place", "_releases", "_room", "_unconfirmed", "needs_flush")
+    __slots__ = ("_index", "_place", "_releases", "_unconfirmed", "needs_flush")
 
     def __init__(self, place: Placement, unconfirmed: Unconfirmed) -> None:
         self._index = place.index
@@ -51,8 +48,6 @@ class SegmentWriter:
         self._releases: deque[ReleaseJob] | None = None
         #: Whether a flush would free memory or remove files.
         self.needs_flush = False
-        #: Free bytes that the disk had after the last flush; 0 if that is unknown.
-        self._room = 0
 
     # -- flushes
 
@@ -72,7 +67,7 @@ class SegmentWriter:
         a lazy queue would pay for every batch of messages.
         """
         size = self._index.unflushed_bytes
-        return size > UNCHECKED_BYTES and size > self._room // AMPLE
+        return size > UNCHECKED_BYTES and size > self._index.unchecked_bytes
 
     def check_room(self) -> None:
         """Raise OSError if the disk has no room for a flush. Waits for the disk."""
@@ -115,8 +110,6 @@ class SegmentWriter:
         return self._index.take_flush(False, (PART_RUNS, PART_BYTES, PART_MESSAGES))
 
     def flushed(self, flush: FlushJob) -> None:
-        if flush.parts:
-            self._room = flush.room
         self._unconfirmed.flush_done()
         self._index.flushed(flush)
 

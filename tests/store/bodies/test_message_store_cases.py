@@ -519,6 +519,7 @@ def test_qs_43_nothing_is_deleted_before_the_recount_is_done(vhost):
     store = StoreEngine(vhost.disk, "s", vhost.index, boot_id="0", file_limit=100)
     with pytest.raises(Crash):
         store.recover(None, interrupted)
+    store.abandon()
     assert [file for file in vhost.disk.list("s") if file.endswith(".rdq")] == before
     store = vhost.start(ids)
     assert all(map(store.contains, ids))

@@ -72,9 +72,54 @@ def test_start_waits_for_a_job_under_way(tmp_path):
 def test_jobs_work_beside_each_other(tmp_path):
     """Two jobs of one owner run at the same time, so a sync does not wait for garbage collection."""
     owner_lock = OwnerLock(str(tmp_path / "lock"))
+    owner_lock.take()
     with owner_lock.work(), owner_lock.work():
         assert not owner_lock.end()
         with pytest.raises(OwnerEnded), owner_lock.work():
             pass
     assert owner_lock.end()
-    OwnerLock(str(tmp_path / "lock")).wait()
+    OwnerLock(str(tmp_path / "lock")).take()
+
+
+def test_the_last_job_of_an_owner_that_has_ended_lets_the_next_one_begin(tmp_path):
+    """An owner has the lock while one of its jobs is under way, and nobody after that."""
+    former, following = OwnerLock(str(tmp_path / "lock")), OwnerLock(str(tmp_path / "lock"))
+    former.take()
+    has_taken = threading.Event()
+
+    def take() -> None:
+        following.take()
+        has_taken.set()
+
+    starter = threading.Thread(target=take)
+    with former.work():
+        with former.work():
+            former.end()
+            former.release()
+            starter.start()
+        assert not has_taken.wait(0.1)
+    assert has_taken.wait(60)
+    starter.join()
+
+
+def test_an_owner_that_ends_before_it_has_the_lock_does_not_keep_it(tmp_path):
+    """A store that crashes while it waits for jobs of the one before does not recover, and holds up nobody."""
+    former, ended = OwnerLock(str(tmp_path / "lock")), OwnerLock(str(tmp_path / "lock"))
+    former.take()
+    errors: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            ended.take()
+        except OwnerEnded as error:
+            errors.append(error)
+
+    starter = threading.Thread(target=take)
+    starter.start()
+    ended.end()
+    ended.release()
+    former.end()
+    former.release()
+    starter.join(60)
+    assert errors
+    OwnerLock(str(tmp_path / "lock")).take()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.store.data_dir.recovery_terms import RecoveryTerms
+from warren.store.index import segment_jobs
 from warren.store.queue.rates import INFINITE
 from warren.store.queue.variable.variable_queue import VariableQueue
 
@@ -203,13 +204,22 @@ def test_lazy_backlog_is_not_in_memory(tmp_path):
     assert tags(node.queue.fetch(6000, False)) == list(range(5000))
 
 
-def test_a_lazy_backlog_checks_the_room_apart_only_while_the_disk_may_lack_it(tmp_path):
-    """A lazy queue with a backlog asks in another thread whether the disk has room only while the disk may lack it: a
-    switch of threads for each flush would make workload W6 of compare.py a fifth slower.
+def room_questions(monkeypatch) -> list[int]:
+    """The sizes for which flushes ask whether the disk has room, from now on."""
+    asked: list[int] = []
+    check_room = segment_jobs.check_room
+    monkeypatch.setattr(segment_jobs, "check_room", lambda disk, size: (asked.append(size), check_room(disk, size))[1])
+    return asked
+
+
+def test_a_lazy_backlog_asks_for_the_room_only_while_the_disk_may_lack_it(tmp_path, monkeypatch):
+    """A flush of a lazy queue asks whether the disk has room, apart or in its job, only while the disk may lack it:
+    each question is a switch of threads, of which workload W6 of compare.py would feel one for each flush.
     """
     node = Node(tmp_path, embed_below=4096, kind=VariableQueue)
     node.queue.set_queue_mode("lazy")
     writer = node.queue.segment_writer
+    asked = room_questions(monkeypatch)
 
     def flushed() -> None:
         flush = writer.take_flush()
@@ -218,13 +228,40 @@ def test_a_lazy_backlog_checks_the_room_apart_only_while_the_disk_may_lack_it(tm
 
     node.publish(100, size=1000)
     assert writer.may_lack_room, "nobody has seen how much room there is"
+    node.disk.limit = node.disk.held + 16 * 250_000
     flushed()
+    assert len(asked) == 1
     node.publish(100, size=1000)
-    assert not writer.may_lack_room
-    node.disk.limit = node.disk.held + 150_000
+    assert not writer.may_lack_room, "a sixteenth of the room was about 240 KB"
     flushed()
+    assert len(asked) == 1
+    node.publish(200, size=1000)
+    assert writer.may_lack_room, "the flush before left 140 KB"
+    flushed()
+    assert len(asked) == 2
+
+
+def test_a_flush_that_finds_the_disk_full_asks_for_the_room_before_it_tries_again(tmp_path, monkeypatch):
+    node = Node(tmp_path, embed_below=4096, kind=VariableQueue)
+    node.queue.set_queue_mode("lazy")
+    writer = node.queue.segment_writer
     node.publish(100, size=1000)
-    assert writer.may_lack_room, "the flush before left 50 KB"
+    flush = writer.take_flush()
+    flush.run()
+    writer.flushed(flush)
+    node.publish(100, size=1000)
+    flush = writer.take_flush()
+    node.disk.limit = node.disk.held + 50_000
+    with pytest.raises(OSError):
+        flush.run()
+    asked = room_questions(monkeypatch)
+    with pytest.raises(OSError):
+        flush.run()
+    assert asked
+    node.disk.limit = None
+    flush.run()
+    writer.flushed(flush)
+    assert writer.take_flush() is None
 
 
 def test_paging_round_is_bounded(node):
