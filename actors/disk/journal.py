@@ -29,11 +29,8 @@ from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
-from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
-from ...store.deduplication.digest_records import from_last_beginning
-from ...store.deduplication.ids_file import append_ids, read_ids
+from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS
 from ...store.disk.disk import REFUSALS, Disk
-from ...store.index.queue_index import QueueIndex
 from ...store.journal.journal_engine import Batch, JournalEngine
 from ...store.journal.log_writer import LogWriter, QueueRecords
 from ...store.journal.replay import Replayed
@@ -41,6 +38,7 @@ from ...store.messages.message_ids import StoredSpan
 from ..context.disk_settings import JournalSettings
 from ..context.starting import ToNewJournal
 from ..contracts.disk import FoundJournal, to_disk_user
+from .absent_flush import ABSENT, flush_absent
 from .dead_letters_in_transit import DeadLettersInTransit
 from .disk_retry import DiskRetry
 from .errors import StorageError
@@ -135,7 +133,7 @@ class Journal(Process):
         self._disk_retry = DiskRetry(self, f"the journal of vhost '{settings.vhost}'", settings.alarms)
         files = JournalEngine(settings.disk, JOURNAL, settings.file_limit)
         try:
-            found = await self.run_blocking(files.recover)
+            found = await self.run_blocking(_recovered, files, settings.disk)
         except REFUSALS as error:
             raise StorageError(f"its journal cannot be opened: {error}") from error
         self._files = files
@@ -425,7 +423,9 @@ class Journal(Process):
             queues = set(self._queues.absent)
             of_absent = {level: found for level, found in replayed.items() if queue_of(level) in queues}
             settings = self._settings
-            for part in await self.run_blocking(_flush_to_segments, settings.disk, settings.segment_entries, of_absent):
+            guard = settings.disk.guards.begin(ABSENT)
+            flushed = self.run_blocking(flush_absent, guard, settings.disk, settings.segment_entries, of_absent)
+            for part in await flushed:
                 self.files.append(
                     part.queue, part.parts, part.records, part.next_number, part.sizes, repeated=part.repeated
                 )
@@ -474,23 +474,7 @@ class Journal(Process):
         return writer.take()
 
 
-def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> list[QueueRecords]:
-    """Write the replayed records into the segments of their queues. Returns the records that must stay in the journal:
-    the sizes of the segments, and how often messages were returned. Waits for the disk.
-    """
-    writer = LogWriter()
-    for level, found in replayed.items():
-        writer.resume(level, found.next_number)
-        index = QueueIndex(disk, queue_directory(level), level, writer, segment_entries)
-        index.scan(found, None)
-        index.flush(True)
-        if found.returns:
-            # Segments have no place for these counts, so they are recorded in the journal once more.
-            index.returned(found.returns, True)
-        if found.digests:
-            files = read_ids(disk, queue_directory(level), level)
-            known = set(files.bodies)
-            left = [body for body in from_last_beginning(found.digests) if body not in known]
-            if left:
-                append_ids(disk, queue_directory(level), level, left, max(1, files.last), files.size)
-    return writer.take()
+def _recovered(files: JournalEngine, disk: Disk) -> dict[int, Replayed]:
+    """Recover the journal, after ending the jobs of an earlier process of the virtual host. Waits for the disk."""
+    disk.guards.end(ABSENT)
+    return files.recover()

@@ -29,6 +29,10 @@ redelivered in any case, so no record would change that (queue-and-store section
 Errors: `commit` raises OSError when the batch could not be written; then nothing of it counts, and the same batch may
 be committed again (QS-35). When a sync fails, `commit` raises `JournalBroken`: what reached the disk is unknown, and
 only a recovery helps.
+
+A virtual host may end while a commit of its journal still runs, or waits for a thread, and start again before that
+commit is done. So `recover` first ends the commits of earlier journals of the directory (`disk.job_guards`).
+Otherwise such a commit would begin the file that the new journal has begun, and so cut off what that one has confirmed.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ from typing import NamedTuple
 
 from ..disk.damage_log import log_damaged, log_foreign
 from ..disk.disk import Disk, File, SyncFailed
+from ..disk.job_guards import JobGuard
 from ..messages.lives import Lives, encode_lives
 from ..messages.records import FRAME_LIMIT, Kind, Type, encode_sizes, frame, record
 from .in_transit import InTransit, encode_handed_over
@@ -89,6 +94,8 @@ class JournalEngine:
     ) -> None:
         self._disk = disk
         self._directory = directory
+        #: Ended by the next journal of the directory, which `recover` makes this one.
+        self._guard = JobGuard()
         self._file_limit = file_limit
         self._frame_limit = frame_limit
         self._payloads: list[list[bytes]] = []
@@ -132,6 +139,8 @@ class JournalEngine:
 
         Returns what is left of each queue, by its number. Waits for the disk.
         """
+        self._disk.guards.end(self._directory)
+        self._guard = self._disk.guards.begin(self._directory)
         names = self._disk.list(self._directory)
         numbers = sorted(number for name in names if (number := file_number(name)) is not None)
         log_foreign(
@@ -182,8 +191,11 @@ class JournalEngine:
         Called when a single queue has crashed and is recovered. The caller has committed all its records.
         """
         assert not self._is_in_flight
-        numbers = [number for number in range(self.oldest, self.current + 1) if self._disk.exists(self._path(number))]
-        return replay_files(self._disk, self._directory, numbers).queues
+        with self._guard.work():
+            numbers = [
+                number for number in range(self.oldest, self.current + 1) if self._disk.exists(self._path(number))
+            ]
+            return replay_files(self._disk, self._directory, numbers).queues
 
     # -- gathering ---
 
@@ -322,8 +334,13 @@ class JournalEngine:
     def commit(self, batch: Batch) -> None:
         """Write and sync a batch. Waits for the disk; may run in another thread.
 
-        After an OSError the same batch may be committed again. Raises JournalBroken after a failed sync.
+        After an OSError the same batch may be committed again. Raises JournalBroken after a failed sync, and JobEnded
+        if another journal of the directory has been recovered meanwhile.
         """
+        with self._guard.work():
+            self._commit(batch)
+
+    def _commit(self, batch: Batch) -> None:
         if self._is_broken:
             raise JournalBroken("an earlier sync of the journal failed; start the virtual host again to recover it")
         buffers = []
@@ -381,7 +398,8 @@ class JournalEngine:
         retired = list(range(self.oldest, batch.retires))
         if retired:
             self.oldest = batch.retires
-            self._unlink(retired)
+            with self._guard.work():
+                self._unlink(retired)
 
     def _unlink(self, numbers: Sequence[int]) -> None:
         for number in numbers:

@@ -256,7 +256,7 @@ def test_what_queues_repeat_fills_no_file(disk):
         journal.write_all()
         assert (journal.current, journal.closed_files) == (file, 0)
         assert journal.current_bytes < 200
-    assert opened(disk, file_limit=1000).recover()[1].returns == returns
+    assert journal.replay()[1].returns == returns
     log.returned(1, {number: 2 for number in returns})
     journal.write_all()
     assert (journal.current, journal.closed_files) == (file + 1, 1)
