@@ -283,8 +283,8 @@ class QueueSupervisor(Process):
         found = self.queues.get(row.queue_id)
         if found is not None:
             await self._end_process(found)
-        if self.storage is not None and row.durable and not from_disk:
-            await self._remove_files(row)
+        if row.durable and not from_disk:
+            await self._remove_files(row.queue_id, supervised.phrase)
         if self.is_ending:
             raise VhostEnds(row.vhost)
         self.queues[row.queue_id] = supervised
@@ -314,8 +314,8 @@ class QueueSupervisor(Process):
         supervised = self.queues.pop(queue_id, None)
         if supervised is not None:
             await self._end_process(supervised)
-            if not keeps_files and self.storage is not None and supervised.row.durable:
-                await self._remove_files(supervised.row)
+            if not keeps_files and supervised.row.durable:
+                await self._remove_files(queue_id, supervised.phrase)
         return True
 
     async def _end_process(self, supervised: _Supervised) -> None:
@@ -325,9 +325,11 @@ class QueueSupervisor(Process):
             with suppress(ProcessDown):
                 await self.ask(supervised.row.address, to_queue.dismiss())
 
-    async def _remove_files(self, row: QueueRow) -> None:
-        assert self.storage is not None
-        number = queue_number(row.queue_id)
+    async def _remove_files(self, queue_id: str, phrase: str) -> None:
+        """Remove what the disk has of a queue, which `phrase` names. Does nothing on a node without a disk."""
+        if self.storage is None:
+            return
+        number = queue_number(queue_id)
         # Bodies in the message store that only this queue refers to stay until the next start counts the references.
         try:
             # The journal must have forgotten the queue before another process of it registers there.
@@ -335,19 +337,20 @@ class QueueSupervisor(Process):
             await self.run_blocking(remove_queue, self.storage.disk, number)
         except (OSError, ProcessDown) as error:
             # The journal has ended if the virtual host stops. A full disk delays that, so deletions still arrive.
-            phrase = queue_phrase(row.vhost, row.name)
             log.warning("files of %s stay until the next start: %s", phrase, error)
 
     async def on_forget_queue(self, sender: Sender, queue_id: str) -> bool:
         supervised = self.queues.pop(queue_id, None)
         if supervised is None:
+            # Its process has ended here already, such as that of a replica which has crashed, and has left its files.
+            await self._remove_files(queue_id, f"queue {queue_id}")
             return True
         if supervised.row.address is not None:
             self.request_exit(supervised.row.address)
         # Demonitor after the request, because the request wakes a dormant queue, which is monitored from then on.
         self.demonitor(queue_id)
-        if self.storage is not None and supervised.row.durable:
-            await self._remove_files(supervised.row)
+        if supervised.row.durable:
+            await self._remove_files(queue_id, supervised.phrase)
         return True
 
     def on_down(self, name: str, reason: ExitReason) -> Coroutine[object, None, None] | None:

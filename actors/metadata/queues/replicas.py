@@ -185,7 +185,9 @@ class Replicas:
         self._waits.pop(row.queue_id, None)
         self._begins_anew.discard(row.queue_id)
         self._restarts.pop(row.queue_id, None)
-        if life is not None and row.node != self._here:
+        # A replica whose process has ended, and that was to start again, has left its files here.
+        has_files = life is not None or row.durable and keeps_files(row.group, self._here)
+        if has_files and row.node != self._here:
             self._changing.forget_queue(row.vhost, row.queue_id)
 
     def own_runs(self, row: QueueRow) -> None:

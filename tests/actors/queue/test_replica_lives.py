@@ -113,6 +113,22 @@ def test_nothing_is_left_of_a_replica_that_is_not_wanted(stage):
     assert stage.ask(stage.supervisor, "end_replica", queue.id, False).answer() is True
 
 
+def test_nothing_is_left_of_a_replica_that_has_crashed_when_its_queue_is_deleted(stage):
+    """A replica that crashes leaves its files to the next member. If the queue is deleted before there is one, the
+    supervisor removes them: otherwise they would take space until the node starts again (QS-23).
+    """
+    queue = start(stage, replica_row(stage), from_disk=False)
+    mixed(stage, queue, Publisher(stage))
+    stage.ask(queue.address, "flush_synced").answer()
+    stage.crash(queue.address)
+    stage.until(lambda: not stage.is_alive(queue.address))
+    stage.settle()
+    assert stage.files_of(queue)
+    assert stage.ask(stage.supervisor, "forget_queue", queue.id).answer() is True
+    assert not stage.files_of(queue)
+    assert not stage.actor(stage.storage.journal).files.numbers
+
+
 def test_a_replica_that_leaves_its_group_ends_by_a_fault(stage):
     """A replica that leaves its group ends as if it had crashed: at an orderly end its channels would confirm publishes
     that no other member has (AB-86).

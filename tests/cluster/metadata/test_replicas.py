@@ -360,6 +360,23 @@ def test_a_deleted_queue_has_no_replicas(declared):
     assert all(each.routing.queue(V, "q") is None for each in declared.group.members)
 
 
+def test_the_files_of_a_replica_that_has_ended_go_with_its_queue(declared):
+    """A node whose replica has ended keeps the files, because it will have another one. They are removed when the queue
+    is deleted before that.
+    """
+    first, second, _ = declared.group.members
+    row, supervisor = declared.row(first), declared.supervisor(second)
+    supervisor.fails.add("q")
+    supervisor.queues.clear()
+    generation = row.group.member_on(second.name).generation
+    second.port.tell(second.metadata, to_metadata.replica_ended(V, "q", row.queue_id, generation))
+    declared.group.until(
+        lambda: ("start", "q", True) in supervisor.calls and declared.row(second).group.member_on(second.name) is None
+    )
+    first.ask(to_metadata.delete_queue(V, "q", False, False, "c"))
+    declared.group.until(lambda: ("forget", row.queue_id) in supervisor.calls)
+
+
 def test_a_replica_that_cannot_start_leaves_and_tries_again(mirrored):
     first, second, third = mirrored.group.members
     mirrored.policy(ALL)
