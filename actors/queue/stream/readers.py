@@ -241,7 +241,8 @@ class StreamReaders:
             chunk = self._window.find(reader.position)
             if chunk is None:
                 reader.position = max(reader.position, self._backing.numbers().start)
-                if not self._load(reader.position):
+                # Retention may have dropped everything that is on the disk already: then there is nothing to read yet.
+                if reader.position >= self.limit or not self._load(reader.position):
                     break
                 continue
             delivered += self._deliver_from(chunk, reader, room)

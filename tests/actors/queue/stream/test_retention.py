@@ -1,0 +1,40 @@
+"""Retention of a stream while consumers read it."""
+
+from __future__ import annotations
+
+from warren.amqp.fields import Table, table_from
+from warren.routing.rows import QueueRow
+
+from ...disk_stage import Consumer, DurableStage, Publisher
+from ...stage import Queue_
+
+
+def stream(stage: DurableStage, **arguments: object) -> Queue_:
+    table = table_from(
+        {"x-queue-type": "stream", **{f"x-{key.replace('_', '-')}": arguments[key] for key in arguments}}
+    )
+    row = QueueRow("/", "s", None, "ab" * 16, True, type="stream", arguments=table)
+    started = stage.ask(stage.supervisor, "start_queue", row).answer()
+    stage.routing.put_queue(started)
+    return Queue_(stage, started)
+
+
+def consumer(stage: DurableStage, queue: Queue_, offset: bytes) -> Consumer:
+    channel = stage.create(Consumer)
+    fields = channel.actorAddressString, channel, "c", False, False, 10, False, 0
+    stage.tell(channel, queue.address, "consume", *fields, Table([("x-stream-offset", "S", offset)]), "guest")
+    return stage.actor(channel)
+
+
+def test_everything_that_is_on_the_disk_leaves_before_a_consumer_has_read_it(stage):
+    """A publish begins a segment, and the limits allow no other one. Until the publish is on the disk the stream has
+    nothing that may be delivered, so a consumer from the first message on waits for it.
+    """
+    queue, publisher = stream(stage, max_length_bytes=1, stream_max_segment_size_bytes=1), Publisher(stage)
+    publisher.publish(queue, 3)
+    publisher.await_confirms()
+    eater = consumer(stage, queue, b"first")
+    bodies = publisher.publish(queue, 1)
+    stage.until(lambda: eater.got or not stage.is_alive(queue.address))
+    assert eater.got == [(bodies[0], False)]
+    publisher.await_confirms()
