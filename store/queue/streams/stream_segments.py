@@ -3,7 +3,8 @@
 A stream keeps its messages when consumers have read them. They leave with their **segment**, the oldest one first, when
 the stream is larger or its segment is older than it may be. A segment ends when it has a given number of body bytes, so
 what leaves is always a run of whole publishes. These segments are bookkeeping only: in the files of the index, the
-messages of several segments may share a file, and a file goes when its last message does.
+messages of several segments may share a file, and a file goes when its last message does. Clients choose the size of
+segments, and each costs memory, so a stream has `MOST_SEGMENTS` at most: with more, neighbours are joined.
 
 In the fields for a message's expiry a stream keeps the time when it was published, since its messages do not expire.
 """
@@ -18,6 +19,9 @@ from dataclasses import astuple, dataclass
 from ...index.segment_jobs import SegmentReadJob
 from ...messages.run import Run
 from ..backing_queue import BackingQueue
+
+#: How many segments a stream has at most; each takes about 200 bytes.
+MOST_SEGMENTS = 10_000
 
 
 @dataclass(slots=True)
@@ -73,12 +77,23 @@ class StreamSegments:
         last = self._segments[-1] if self._segments else None
         if last is None or last.body_bytes >= most_bytes or self._begins:
             self._begins = False
+            while len(self._segments) >= MOST_SEGMENTS:
+                self._join_neighbours()
             self._segments.append(StreamSegment(numbers.start, len(numbers), body_bytes, published))
             return last is not None
         last.messages += len(numbers)
         last.body_bytes += body_bytes
         last.published = published
         return False
+
+    def _join_neighbours(self) -> None:
+        """Make one segment of each two neighbours."""
+        segments = list(self._segments)
+        for segment, following in zip(segments[::2], segments[1::2], strict=False):
+            segment.messages += following.messages
+            segment.body_bytes += following.body_bytes
+            segment.published = following.published
+        self._segments = deque(segments[::2])
 
     def kept_from(self, most_bytes: int | None, oldest: int) -> int:
         """The first number to keep, so that the stream has at most `most_bytes`, and no segment whose youngest message

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warren.store.queue.streams import stream_segments
 from warren.store.queue.streams.stream_segments import StreamSegments
 
 
@@ -54,6 +55,22 @@ def test_where_a_time_is():
         range(20, 30),
     ]
     assert not segments.published_from(10) and not StreamSegments().published_from(0)
+
+
+def test_a_stream_has_only_so_many_segments(monkeypatch):
+    """A client may have each publish begin a segment. Then neighbours are joined, so that memory stays bounded, and
+    retention keeps what the joined segments allow.
+    """
+    monkeypatch.setattr(stream_segments, "MOST_SEGMENTS", 7)
+    segments, _ = filled(*[(1, 10, time) for time in range(100)], most_bytes=0)
+    rows = segments.rows()
+    assert len(rows) <= 7
+    assert [first for first, *_ in rows] == [sum(messages for _, messages, *_ in rows[:at]) for at in range(len(rows))]
+    assert sum(messages for _, messages, *_ in rows) == 100 and sum(size for *_, size, _ in rows) == 1000
+    assert [published for *_, published in rows] == [first + messages - 1 for first, messages, *_ in rows]
+    first = segments.kept_from(500, 0)
+    messages, body_bytes = segments.drop_before(first)
+    assert (messages, body_bytes) == (first, 10 * first) and 1000 - body_bytes <= 500
 
 
 @given(
