@@ -27,10 +27,15 @@ from .segment_salvage import NEW_SUFFIX, log_salvaged, log_shortened, salvage
 
 _MARKED = re.compile(b"\1+")
 
+#: A span of one segment ends when its bodies have this many bytes, so that a stream of large messages does not become a
+#: few segments of gigabytes after a crash, and loses all of them at once.
+SPAN_BYTES = 64 << 20
+
 
 class ScannedSpan(NamedTuple):
-    """The un-acked messages of one segment or run: their lowest number, their count, the bytes of their bodies, and the
-    latest expiry (in a stream the time of publishing); 0 if they have none.
+    """Un-acked messages of one segment or run, whose numbers follow one another but for holes: their lowest number,
+    their count, the bytes of their bodies, and the latest expiry (in a stream the time of publishing); 0 if they have
+    none.
     """
 
     first: int
@@ -48,7 +53,8 @@ class Scan(NamedTuple):
     end           the number after the highest one seen; no message has a number from there to `next_number`
     stored        un-acked messages whose bodies are in the message store
     may_expire    whether any message has an expiry
-    spans         the un-acked messages of each segment, and of each run that only the journal has, in no order
+    spans         the un-acked messages of each segment, in several spans if their bodies are large, and of each run
+                  that only the journal has, in no order
     arrived       the latest time of arrival
     unrecorded    messages whose publishes the journal has, and whose acks only a segment has
     """
@@ -69,7 +75,7 @@ class ScannedSegment(NamedTuple):
 
     size          size of the file, without its torn tail, which was cut off, and without damaged frames
     unacked       entries that are persistent and acked neither in the segment nor in the journal
-    first         the lowest number of these entries
+    spans         these entries, in spans of about `SPAN_BYTES`
     body_bytes    the bytes of their bodies
     acks          acknowledged entries of the segment whose acks are not in its file
     stored        un-acked entries whose bodies are in the message store, ascending
@@ -85,7 +91,7 @@ class ScannedSegment(NamedTuple):
 
     size: int
     unacked: int
-    first: int
+    spans: list[ScannedSpan]
     body_bytes: int
     acks: list[range]
     stored: list[StoredSpan]
@@ -140,8 +146,7 @@ def scan_segments(
         body_bytes += found.body_bytes
         stored += found.stored
         may_expire = may_expire or found.latest > 0
-        if found.unacked:
-            spans.append(ScannedSpan(found.first, found.unacked, found.body_bytes, found.latest))
+        spans += found.spans
     for number in replayed.sizes.keys() - set(numbers):
         log_shortened(disk, segment_path(directory, number), None, replayed.sizes[number])
         end = max(end, (number + 1) * entries)
@@ -279,21 +284,49 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
             is_acked and is_here and not is_written
             for is_acked, is_here, is_written in zip(acked, seen, acked_in_file, strict=True)
         )
+    latest = max((head.expiry or 0 for head in heads), default=0)
+    spans = [ScannedSpan(base + _first_live(seen, acked), unacked, body_bytes, latest)] if unacked else []
     return ScannedSegment(
         size,
         unacked,
-        base + _first_live(seen, acked),
+        spans if body_bytes < SPAN_BYTES else _split(heads, acked, base),
         body_bytes,
         _ranges(acks_to_write, base),
         _marked_spans(heads, stored, base),
         next_number,
-        max((head.expiry or 0 for head in heads), default=0),
+        latest,
         bool(parts),
         is_synced,
         content,
         max((head.arrived for head in heads), default=0),
         _ranges(unrecorded, base),
     )
+
+
+def _split(heads: list[RunHead], acked: bytearray, base: int) -> list[ScannedSpan]:
+    """The entries that are not marked in `acked`, run by run, joined to spans of about `SPAN_BYTES`."""
+    passed = acked[:]
+    runs = []
+    for head in heads:
+        sizes, low = head.body_sizes, head.first - base
+        live = [index for index in range(head.count) if not passed[low + index]]
+        if live:
+            body_bytes = sizes * len(live) if isinstance(sizes, int) else sum(sizes[index] for index in live)
+            runs.append(ScannedSpan(head.first + live[0], len(live), body_bytes, head.expiry or 0))
+        passed[low : low + head.count] = b"\1" * head.count
+    found: list[ScannedSpan] = []
+    for run in sorted(runs):
+        last = found[-1] if found else None
+        if last is None or last.body_bytes >= SPAN_BYTES:
+            found.append(run)
+        else:
+            found[-1] = ScannedSpan(
+                last.first,
+                last.messages + run.messages,
+                last.body_bytes + run.body_bytes,
+                max(last.latest, run.latest),
+            )
+    return found
 
 
 def _ranges(marked: bytes | bytearray, base: int) -> list[range]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import Any
 
 from ...index.queue_index import SEGMENT_ENTRIES, QueueIndex
 from ...index.segment_jobs import SegmentReadJob
+from ...index.segment_scan import SPAN_BYTES
 from ...journal.replay import Replayed
 from ...messages.run import Run
 from ..variable.paging import IO_BATCH_SIZE
@@ -67,11 +67,15 @@ class StreamQueue(VariableQueue, StreamBacking):
         if not found.is_scanned and self._terms is not None:
             self.segments = StreamSegments(self._terms["stream"])
         else:
-            # The messages of each file become a segment: the disk does not record where the segments began before.
-            for _, spans in groupby(sorted(found.spans), key=lambda span: self._index.boundary_after(span.first)):
-                firsts, messages, body_bytes, latest = zip(*spans)
-                numbers = range(firsts[0], firsts[0] + sum(messages))
-                self.segments.append(numbers, sum(body_bytes), max(latest), 0)
+            # The messages of each file become a segment, or several if they are large: the disk does not record where
+            # the segments began before.
+            file = None
+            for span in sorted(found.spans):
+                if (boundary := self._index.boundary_after(span.first)) != file:
+                    file = boundary
+                    self.segments.begin()
+                numbers = range(span.first, span.first + span.messages)
+                self.segments.append(numbers, span.body_bytes, span.latest, SPAN_BYTES)
         first = self.segments.first(self._next)
         self._place.has_bodies = True
         self._has_holes = found.messages < self._next - first
