@@ -173,30 +173,31 @@ class MetadataStore:
         """Every row of every table. Waits for the disk. Raises MetadataError if a row is damaged."""
         found: dict[str, list[Row]] = {}
         try:
-            with self._env.begin() as transaction:
-                for name in TABLES:
-                    rows = found[name] = []
-                    last = b""
-                    for digest, value in self._cursor(transaction, name):
-                        if digest <= last:
-                            raise _damaged(self._path, f"row {digest.hex()} of {name} is out of order")
-                        rows.append(self._row(name, digest, value))
-                        last = digest
+            for name in TABLES:
+                rows = found[name] = []
+                for row in self.read(name):
+                    if isinstance(row, MetadataError):
+                        raise row
+                    rows.append(row)
         except lmdb.Error as error:
             raise _unreadable(self._path, error) from error
         return found
 
     def read(self, table: str) -> Iterator[Row | MetadataError]:
         """Each row of a table, or the error that makes it unreadable. Waits for the disk."""
+        last = b""
         with self._env.begin() as transaction:
             for digest, value in self._cursor(transaction, table):
                 try:
+                    if digest <= last:
+                        raise _damaged(self._path, f"row {digest.hex()} of {table} is out of order")
+                    last = digest
                     yield self._row(table, digest, value)
                 except MetadataError as error:
                     yield error
                 except Exception as error:
                     # msgpack raises half a dozen types for bytes that are not msgpack.
-                    yield MetadataError(f"row {digest.hex()} of {table} cannot be decoded: {error}")
+                    yield _damaged(self._path, f"row {digest.hex()} of {table} cannot be decoded: {error}")
 
     def _cursor(self, transaction: lmdb.Transaction, table: str) -> Iterable[Any]:
         found = self._tables.get(table)
