@@ -241,6 +241,7 @@ class _VhostCheck:
         name = self._place.queues.get(queue)
         directory = queue_directory(number)
         files = QueueIndexFiles(self._disk, directory, self._entries, is_clean)
+        found = IndexFound()
         try:
             found = check_index(
                 files,
@@ -249,11 +250,10 @@ class _VhostCheck:
                 advance,
                 on_stored if name is not None else _pass_over,
             )
+            check_ids(self._disk, directory, number, is_clean, findings)
         except OSError as error:
             findings.unreadable(directory, error)
-            found = IndexFound()
         self._found[number] = found
-        check_ids(self._disk, directory, number, is_clean, findings)
         report = self._queues.setdefault(queue, QueueReport(name, f"{queue:x}"))
         report.segment_messages += found.segment_messages
         report.segment_bytes += found.segment_bytes
