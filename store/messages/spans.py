@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: No range of several numbers has a greater step. Round robin over k consumers makes steps of k. Two messages that are
+#: farther apart, such as one that a consumer has held for days and the latest one, have nothing in common: a range of
+#: both would have whoever uses it look at everything in between, and its step may exceed the u32 of a journal record.
+MOST_STEP = 1 << 16
+
 
 def spans(tags: Sequence[int]) -> list[range]:
     """Tags in any order as ascending ranges of positive step, none empty; duplicates in a list collapse."""
@@ -14,7 +19,7 @@ def spans(tags: Sequence[int]) -> list[range]:
     if len(tags) == 1:
         return [range(tags[0], tags[0] + 1)]
     step = tags[1] - tags[0]
-    if step > 0:
+    if 0 < step <= MOST_STEP:
         guess = range(tags[0], tags[-1] + 1, step)
         if len(guess) == len(tags) and list(guess) == tags:
             return [guess]
