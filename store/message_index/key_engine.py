@@ -8,6 +8,7 @@ the engine finds the key, and a second hash, which tells keys with the same hash
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -30,6 +31,9 @@ _KEY = Struct(">QQQQ")
 
 #: The engines: the name of the setting, and the hash of its files.
 ENGINES = {"lmdb": "", "hash": "crc32", "hash-java": "java"}
+
+#: The name of an empty file that lies beside the engine's own files while a repair writes them.
+UNFINISHED = "unfinished"
 
 #: Entries that a repair puts in one step.
 REPAIR_STEP = 100_000
@@ -131,7 +135,10 @@ class KeyTable:
 
 
 class KeyFiles:
-    """Engine B: the files of `HashFiles` in `path`. Files that are damaged or lost are made anew from `places`."""
+    """Engine B: the files of `HashFiles` in `path`. Files that are damaged or lost are made anew from `places`.
+
+    While they are made anew, the file `UNFINISHED` lies beside them, so that a start after a crash begins again.
+    """
 
     table = None
 
@@ -146,6 +153,9 @@ class KeyFiles:
     ) -> None:
         self._hash = HASHES[hash_name]
         self._places, self._ids = places, ids
+        self._unfinished = f"{path}/{UNFINISHED}"
+        if os.path.exists(self._unfinished):
+            shutil.rmtree(path)
         try:
             self._files = HashFiles(path, hash_name, slots, entries)
         except DamagedIndexFile as error:
@@ -211,9 +221,15 @@ class KeyFiles:
         if self._files.end:
             return
         rows = self._rows(transaction)
-        while some := list(islice(rows, REPAIR_STEP)):
+        if not (some := list(islice(rows, REPAIR_STEP))):
+            return
+        with open(self._unfinished, "xb"):
+            pass
+        while some:
             self._files.put(some)
+            some = list(islice(rows, REPAIR_STEP))
         self._files.sync()
+        os.unlink(self._unfinished)
 
     def _rows(self, transaction: lmdb.Transaction[bytes]) -> Iterator[tuple[int, int, int]]:
         for position, place in transaction.cursor(self._ids):

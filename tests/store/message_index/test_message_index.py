@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from warren.store.disk.lmdb_check import DamagedFile, check_file
+from warren.store.message_index import key_engine
+from warren.store.message_index.hash_files import HashFiles
 from warren.store.message_index.message_index import (
     PRUNE_STEP,
     Engine,
@@ -317,6 +319,33 @@ def test_damaged_files_are_made_anew(tmp_path, caplog, damage):
         assert (hit.number, hit.stored_at) == (number, 100 + number)
     index.close()
     assert ("damaged" in caplog.text) == (damage != "lost")
+
+
+def test_a_repair_that_a_crash_has_interrupted_begins_again(tmp_path, monkeypatch):
+    """If the broker is killed while lost files are made anew, the next start makes them anew again: every message is
+    found under its keys.
+    """
+    filled(tmp_path / "index", SMALL, *MANY_KEYS).close()
+    shutil.rmtree(tmp_path / "index" / "keys")
+
+    class Killed(BaseException):
+        """The broker is killed."""
+
+    def put(files, rows):
+        if files.end:
+            raise Killed
+        real(files, rows)
+
+    real = HashFiles.put
+    with monkeypatch.context() as patch:
+        patch.setattr(HashFiles, "put", put)
+        patch.setattr(key_engine, "REPAIR_STEP", 20)
+        with pytest.raises(Killed):
+            MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET, SMALL)
+    for _ in range(2):
+        index = MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET, SMALL)
+        assert all(index.find([1], b"k%d" % number, 0, MANY, 9).hits for number in range(50))
+        index.close()
 
 
 def test_files_without_a_message_are_removed(tmp_path):
