@@ -30,6 +30,7 @@ can see from where on it has to repeat its report.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
@@ -49,7 +50,8 @@ PRUNE_STEP = 10_000
 REMOVED_AT_ONCE = 100
 #: Keys that one search visits in one queue at most. Only colliding hashes or very many hits get there.
 VISITS_MOST = 10_000
-#: The address space of the environment in multiples of `max_bytes`: a commit writes new pages before it frees old ones.
+#: The address space of the environment in multiples of `max_bytes`, or of the file's size if that is larger, because
+#: `max_bytes` was: a commit writes new pages before it frees old ones, also one that makes the index smaller.
 _MAP_FACTOR = 2
 _MAP_LEAST = 64 << 20
 
@@ -118,7 +120,7 @@ class MessageIndex:
 
     def __init__(self, path: str, max_bytes: int, created_at: int, secret: bytes, engine: Engine = Engine()) -> None:
         self.max_bytes = max_bytes
-        size = max(_MAP_LEAST, _MAP_FACTOR * max_bytes)
+        size = max(_MAP_LEAST, _MAP_FACTOR * max(max_bytes, _file_size(path)))
         with outside_heap():
             self._env = lmdb.open(path, map_size=size, max_dbs=6, metasync=False, max_spare_txns=8)
         try:
@@ -447,6 +449,12 @@ class _Writing:
             self._transaction.cursor(table).putmulti(rows)
         if self._keys:
             index.keys.put(self._transaction, self._keys)
+
+
+def _file_size(path: str) -> int:
+    """Bytes of the environment's file; 0 if there is none."""
+    file = f"{path}/data.mdb"
+    return os.path.getsize(file) if os.path.exists(file) else 0
 
 
 def _is_over(queue: IndexedQueue, now: int) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from warren.store.disk.lmdb_check import DamagedFile, check_file
-from warren.store.message_index import key_engine
+from warren.store.message_index import key_engine, message_index
 from warren.store.message_index.hash_files import HashFiles
 from warren.store.message_index.message_index import (
     PRUNE_STEP,
@@ -198,6 +198,26 @@ def test_oldest_messages_leave_a_full_index(tmp_path):
     assert not index.find([1], b"k0", 0, MANY, 1).hits
     index.close()
     assert (tmp_path / "index" / "data.mdb").stat().st_size <= 3 * limit
+
+
+def test_an_index_becomes_smaller_when_its_limit_does(tmp_path, monkeypatch):
+    """An operator may lower the limit of an index that has grown up to it. The environment has room for the commits
+    that make it smaller: no message of those that fit into the new limit is lost (QP-48).
+    """
+    monkeypatch.setattr(message_index, "_MAP_LEAST", 1 << 16)
+    path = tmp_path / "index"
+    index = MessageIndex(str(path), 8 << 20, 7, SECRET)
+    index.queues[1] = IndexedQueue("orders", 0, RETENTION)
+    for first in range(0, 20_000, 1000):
+        index.write([(1, [Put(first, first, [[b"k%d" % number] for number in range(first, first + 1000)])])])
+    index.close()
+    limit = (path / "data.mdb").stat().st_size // 8
+    index = MessageIndex(str(path), limit, 7, SECRET)
+    index.write([(1, [Put(20_000, 20_000, [[b"new"]])])])
+    while index.prune(0):
+        pass
+    assert [len(index.find([1], key, 0, MANY, 1).hits) for key in (b"new", b"k19999", b"k0")] == [1, 1, 0]
+    index.close()
 
 
 def test_deleted_queue_is_removed_after_its_retention(index):
