@@ -204,10 +204,11 @@ class MessageIndex:
             queue.sweeps.append((rest, last, queue.swept))
 
     def put_queue(self, number: int) -> None:
-        """Write the row of a queue that was changed in `queues`."""
+        """Write the row of a queue that was changed in `queues`, if the queue is still there."""
         with self._env.begin(write=True) as transaction:
-            queue = self.queues[number]
-            self._put_queue(transaction, number, queue, queue.next_number)
+            queue = self.queues.get(number)
+            if queue is not None:  # otherwise `prune` has just removed the queue, in another thread
+                self._put_queue(transaction, number, queue, queue.next_number)
 
     def _put_queue(self, transaction: lmdb.Transaction[bytes], number: int, queue: IndexedQueue, next_: int) -> None:
         row = (queue.name.encode("utf-8", "surrogateescape"), next_, queue.retention, queue.deleted_at)
@@ -218,9 +219,9 @@ class MessageIndex:
         """The position that was given last."""
         return self._position
 
-    def pair(self, queue: int, key: bytes) -> bytes:
+    def pair(self, queue: IndexedQueue, key: bytes) -> bytes:
         """The hash of a key of this queue and its second hash."""
-        return self.keys.pair(self.queues[queue].name, key, self._secret)
+        return self.keys.pair(queue.name, key, self._secret)
 
     # -- reading
 
@@ -230,9 +231,10 @@ class MessageIndex:
         is_truncated = False
         with self._env.begin() as transaction:
             for number in numbers:
-                if number not in self.queues:
+                queue = self.queues.get(number)  # `prune` removes queues in another thread
+                if queue is None:
                     continue
-                first, second = PAIR.unpack(self.pair(number, key))
+                first, second = PAIR.unpack(self.pair(queue, key))
                 found = 0
                 for visited, (position, their_second, message) in enumerate(
                     self.keys.newest_first(transaction, number, first, begin, end)
@@ -390,10 +392,10 @@ class _Writing:
     def put(self, queue: int, next_number: int, step: Put) -> int:
         """Add messages. Returns the number after the highest one that was reported."""
         index, position, stored_at = self._index, self.position, step.stored_at
-        number = step.first
+        indexed, number = index.queues[queue], step.first
         for keys in step.keys:
             place = PAIR.pack(queue, number)
-            hashes = b"".join([index.pair(queue, key) for key in keys])
+            hashes = b"".join([index.pair(indexed, key) for key in keys])
             if number < next_number and not self._is_free(place, hashes):
                 number += 1
                 continue

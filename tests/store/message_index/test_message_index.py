@@ -220,6 +220,17 @@ def test_an_index_becomes_smaller_when_its_limit_does(tmp_path, monkeypatch):
     index.close()
 
 
+def test_a_queue_that_was_removed_meanwhile(index, monkeypatch):
+    """`prune` removes a queue in another thread. What was to be written or looked up of it is left out."""
+    index.write([(1, [Put(0, 100, [[b"a"]])])])
+    index.queues[1].is_forgotten = True
+    assert not index.prune(0) and not index.queues
+    index.put_queue(1)
+    assert not index.find([1], b"a", 0, MANY, 9).hits
+    index.put_queue(1)
+    assert not index.queues
+
+
 def test_deleted_queue_is_removed_after_its_retention(index):
     """Messages of a deleted queue are found until its retention is over, and then removed (QP-26, QP-35)."""
     index.write([(1, [Put(0, 100, [[b"a"]] * 3)])])
