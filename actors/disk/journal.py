@@ -121,6 +121,8 @@ class Journal(Process):
         self._has_lost = Signal(self)
         #: Queues that asked to open while the journal flushes for queues that are down; None at other times.
         self._openers: list[Opener] | None = None
+        #: Woken at the end of such a flush.
+        self._has_flushed = Signal(self)
         #: By level of the queues that have detached: how often their messages were returned.
         self._returns: dict[int, dict[int, int]] = {}
         #: The unanswered `close`. The journal then frees no more files, and ends after the last commit.
@@ -262,7 +264,10 @@ class Journal(Process):
         self._lose(queue)
         self.send(address, to_disk_user.batch_lost("journal"))
 
-    def on_forget(self, sender: Sender, queue: int) -> bool:
+    async def on_forget(self, sender: Sender, queue: int) -> bool:
+        # The files of the queue are removed after the answer, and a flush for queues that are down would make them
+        # again, and record sizes of segments that nobody has any more.
+        await self._has_flushed.wait_for(lambda: self._openers is None)
         writer = LogWriter()
         numbers = self.files.numbers
         for level in [level for level in range(queue << LEVEL_BITS, (queue + 1) << LEVEL_BITS) if level in numbers]:
@@ -432,6 +437,7 @@ class Journal(Process):
             return queues
         finally:
             openers, self._openers = self._openers, None
+            self._has_flushed.wake_all()
             for opener in openers or ():
                 self.spawn(self._open(opener))
 

@@ -20,7 +20,7 @@ from warren.runtime.errors import ProcessDown
 from warren.runtime.exit_reason import NORMAL
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
-from warren.store.data_dir.vhost_dir import queue_directory
+from warren.store.data_dir.vhost_dir import queue_directory, remove_queue
 from warren.store.disk.real_disk import RealDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.log_writer import LogWriter
@@ -505,6 +505,34 @@ def test_a_queue_that_opens_while_the_journal_flushes_for_it_waits(disk):
         again.question.answer()
         stage.until(lambda: stage.files() == ["000002.wal"])
         assert segments_of(disk, ONE << 8) == [0, 1, 2]
+
+
+def test_a_queue_that_is_deleted_while_the_journal_flushes_for_it(disk):
+    """A queue without a process is deleted while the journal flushes for it. The deletion waits: otherwise the flush
+    would leave a segment behind, and its size in the journal (C-16).
+    """
+    stage = JournalStage(disk, file_limit=2000)
+    with stage:
+        one, two = Writer(stage, ONE), Writer(stage, TWO)
+        one.publish(3)
+        one.synced()
+        stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
+        two.publish(2, 800)
+        two.synced()
+        two.publish(1, 800)
+        two.synced()
+        disk.hold()
+        stage.is_held()
+        forgotten = stage.ask(stage.journal, "forget", ONE)
+        stage.settle()
+        assert not forgotten.is_answered
+        disk.release()
+        assert forgotten.answer() is True
+        remove_queue(disk, ONE)
+        stage.quiet()
+        assert not disk.list(queue_directory(ONE << 8))
+    with JournalStage(disk) as again:
+        assert ONE << 8 not in again.actor(again.journal).files.numbers
 
 
 def test_a_queue_that_opened_while_the_others_flushed_is_asked_too(disk):
