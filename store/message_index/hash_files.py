@@ -34,6 +34,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from struct import Struct
 from zlib import crc32
 
@@ -225,20 +226,28 @@ class HashFiles:
 
     def _next(self, full: HashFile | None) -> HashFile:
         if full is not None:
-            self._write_meta(full, full.header_sum())
+            self._write_meta(full.path, full.sizes, full.header_sum())
         newest = 0 if full is None else int(os.path.basename(full.path))
         path = f"{self._path}/{max(_named(self._clock()), newest + 1):017}"
-        file = HashFile(path, *self._sizes, is_new=True)
-        self._write_meta(file, None)
+        try:
+            # The meta comes first, because a file without one counts as RocketMQ's own.
+            self._write_meta(path, self._sizes, None)
+            file = HashFile(path, *self._sizes, is_new=True)
+        except OSError:
+            # The next attempt makes a file of another name.
+            for name in (path, f"{path}.meta", f"{path}.meta.new"):
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
+            raise
         self._files = [*self._files, file]  # a new list, because a search in another thread may go through the old one
         return file
 
-    def _write_meta(self, file: HashFile, header: int | None) -> None:
-        slots, entries = file.sizes
+    def _write_meta(self, path: str, sizes: tuple[int, int], header: int | None) -> None:
+        slots, entries = sizes
         meta = {"format": FORMAT, "hash": self.hash_name, "slots": slots, "entries": entries, "header": header}
-        with open(f"{file.path}.meta.new", "w", encoding="utf-8") as new:
+        with open(f"{path}.meta.new", "w", encoding="utf-8") as new:
             json.dump(meta, new)
-        os.replace(f"{file.path}.meta.new", f"{file.path}.meta")
+        os.replace(f"{path}.meta.new", f"{path}.meta")
 
     def newest_first(self, key_hash: int, begin: int) -> Iterator[int | None]:
         """The positions that may have this hash, as `HashFile.chain` yields them; older files come later."""

@@ -164,6 +164,49 @@ def test_a_write_that_the_disk_refuses_loses_no_chain(tmp_path, monkeypatch, ref
         assert [position for position in found.chain(1, 0) if position != 5] == [7, 2]
 
 
+@pytest.mark.parametrize("refused", ["replace", "ftruncate"])
+def test_a_file_that_a_full_disk_refuses_leaves_nothing_behind(tmp_path, monkeypatch, refused):
+    """A full disk refuses a new file again and again. Each attempt takes its parts away; otherwise there would be more
+    of them with every second, and the next start would take them for damage and make all files anew.
+    """
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "no space")
+
+    files = HashFiles(str(tmp_path), "crc32", 2, 64)
+    with monkeypatch.context() as patch:
+        patch.setattr(hash_files.os, refused, refuse)
+        for _ in range(3):
+            with pytest.raises(OSError):
+                files.put([(0, 1, AT)])
+    assert not os.listdir(tmp_path)
+    files.put([(0, 1, AT)])
+    assert list(HashFiles(str(tmp_path), "crc32", 2, 64).newest_first(0, 0)) == [1]
+
+
+@pytest.mark.parametrize("step", ["replace", "open"])
+def test_a_kill_while_a_file_is_made_costs_no_other_file(tmp_path, monkeypatch, step):
+    """If the broker is killed while it makes a file, the next start finds the other files whole."""
+
+    class Killed(BaseException):
+        """The broker is killed."""
+
+    def kill(*arguments):
+        if os.path.basename(arguments[0]).partition(".")[0] not in earlier:
+            raise Killed
+        return real(*arguments)
+
+    files = HashFiles(str(tmp_path), "crc32", 2, 4)
+    files.put([(0, 1, AT), (0, 2, AT)])
+    earlier = {os.path.basename(file.path) for file in files._files}
+    real = getattr(os, step)
+    with monkeypatch.context() as patch:
+        patch.setattr(hash_files.os, step, kill)
+        with pytest.raises(Killed):
+            files.put([(0, number, AT) for number in range(3, 7)])
+    assert [*HashFiles(str(tmp_path), "crc32", 2, 4).newest_first(0, 0)] == [3, 2, 1]
+
+
 def test_garbage_in_a_slot_counts_as_none(tmp_path):
     """Garbage that a crash left in a slot counts as an empty slot (QP-9)."""
     file = HashFile(str(tmp_path / "file"), 2, 64, is_new=True)
