@@ -8,8 +8,8 @@ from warren.store.index import segment_scan
 from warren.store.queue.streams import stream_queue
 from warren.store.queue.streams.stream_queue import StreamQueue
 
-from .. import one_queue
-from ..one_queue import PERSISTENT, SEGMENT, Node
+from ... import one_queue
+from ...one_queue import PERSISTENT, SEGMENT, Node
 
 LARGE = 100
 
