@@ -248,7 +248,7 @@ def take_run_batch(
         if left <= 0:
             batch.next_number = number
             break
-        taken = _count_within(run, start, end, left)
+        taken = count_within(run, start, end, left)
         piece = run.part(start, start + taken)
         piece.redelivered = redelivered
         batch.add(piece)
@@ -258,8 +258,10 @@ def take_run_batch(
     return batch
 
 
-def _count_within(run: Run, start: int, end: int, size: int) -> int:
-    """How many messages from the slot `start` on reach this size; at least one."""
+def count_within(run: Run, start: int, end: int, size: int) -> int:
+    """How many messages from the slot `start` to before `end` reach this size, with `MESSAGE_OVERHEAD` for each; at
+    least one, and all if they do not reach it.
+    """
     sizes, count = run.measured(), end - start
     if isinstance(sizes, int):
         return min(count, -(-size // (sizes + MESSAGE_OVERHEAD)))

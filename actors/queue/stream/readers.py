@@ -29,6 +29,7 @@ from ....store.index.segment_jobs import SegmentReadJob
 from ....store.messages.message import Origins, slice_of
 from ....store.messages.records import stub_id
 from ....store.messages.run import ABSENT, Run
+from ....store.queue.range_read import count_within
 from ....store.queue.streams.stream_segments import StreamBacking
 from ....store.queue.variable.placement import BodyIds
 from ..consumers.consumer import ChannelRecord, Consumer
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 #: How many messages one read covers: at most, and at least.
 READ_MESSAGES = 2048
 LEAST_READ_MESSAGES = 16
+#: Bytes of bodies in message stores that one read covers, about. The number of messages follows from their average
+#: size, and some may be much larger.
+READ_BYTES = 4 << 20
 
 #: A search for a time ends when this few messages are left; the reader skips those that are too old.
 SEARCHED_MESSAGES = 256
@@ -305,6 +309,11 @@ class StreamReaders:
 
     def _runs_read(self, span: range, runs: list[Run]) -> bool:
         # A stream keeps the time of publishing in the field for the expiry.
+        stop = _cut(runs)
+        if stop is not None:
+            self._loads.remove(span)
+            span = range(span.start, stop)
+            self._loads.append(span)
         ids = [stub_id(stub) for run in runs if run.kind & ABSENT for stub in run.contents]
         if ids:
             self._effects.run(BodyRead(BodyIds(ids, []), partial(self._bodies_read, span, runs)))
@@ -360,3 +369,22 @@ class StreamReaders:
         is_early = bool(runs) and (runs[0].expiry or 0) < reader.since
         reader.search = range(middle + 1, among.stop) if is_early else range(among.start, middle)
         return True
+
+
+def _cut(runs: list[Run]) -> int | None:
+    """Leave `READ_BYTES` of the bodies in message stores, and at least one of them. Returns the number of the first
+    message that was left out; None if there is none.
+    """
+    left = READ_BYTES
+    for at, run in enumerate(runs):
+        if not run.kind & ABSENT:
+            continue
+        if left <= 0:
+            del runs[at:]
+            return run.first
+        count = count_within(run, 0, len(run.contents), left)
+        left -= run.body_bytes
+        if count < len(run.contents):
+            runs[at:] = [run.part(0, count)]
+            return run.first + count
+    return None

@@ -1,12 +1,15 @@
-"""Retention of a stream while consumers read it."""
+"""A stream on the disk while consumers read it."""
 
 from __future__ import annotations
 
+from warren.actors.queue.stream import readers
+from warren.actors.queue.stream.window import StreamWindow
 from warren.amqp.fields import Table, table_from
 from warren.routing.rows import QueueRow
 
 from ...disk_stage import Consumer, DurableStage, Publisher
 from ...stage import Queue_
+from ..durable import LARGE
 
 
 def stream(stage: DurableStage, **arguments: object) -> Queue_:
@@ -38,3 +41,26 @@ def test_everything_that_is_on_the_disk_leaves_before_a_consumer_has_read_it(sta
     stage.until(lambda: eater.got or not stage.is_alive(queue.address))
     assert eater.got == [(bodies[0], False)]
     publisher.await_confirms()
+
+
+def test_a_read_covers_few_large_messages(stage, monkeypatch):
+    """How many messages a read covers follows from their average size. Among many small messages there may be some very
+    large ones, and their bodies must not be in memory all at once.
+    """
+    queue, publisher = stream(stage), Publisher(stage)
+    bodies = [*publisher.publish(queue, 300), *publisher.publish(queue, 40, LARGE), *publisher.publish(queue, 20)]
+    publisher.await_confirms()
+    sizes = []
+    add = StreamWindow.add
+
+    def added(window, span, pieces, read_from):
+        pieces = list(pieces)
+        sizes.append(sum(len(content) for piece in pieces for content in piece.contents))
+        add(window, span, pieces, read_from)
+
+    monkeypatch.setattr(StreamWindow, "add", added)
+    monkeypatch.setattr(readers, "READ_BYTES", 3 * LARGE)
+    eater = consumer(stage, queue, b"first")
+    stage.until(lambda: len(eater.got) >= len(bodies))
+    assert [body for body, _ in eater.got] == bodies
+    assert max(sizes) < 5 * LARGE and len(sizes) > 10
