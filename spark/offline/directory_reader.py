@@ -27,7 +27,9 @@ class DirectoryReader(DataSourceReader):
         return [DirectoryPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, DirectoryPartition)
+        # Spark runs a task with a partition of its own if there are none.
+        if not isinstance(partition, DirectoryPartition):
+            return iter(())
         if self._options.view == "messages":
             return message_batches(self._options, self._rows, partition.parts)
         if self._options.view == "history":

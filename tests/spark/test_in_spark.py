@@ -78,6 +78,7 @@ class Query:
 
 def test_a_queue_as_a_table(spark, broker, queue):
     broker.declare_queue(queue, durable=True)
+    assert load(spark, broker, queue).count() == 0
     publish(broker, queue, 1000)
     orders = load(spark, broker, queue, bodyFormat="json", bodySchema="id long, total double")
     (row,) = orders.groupBy("queue").agg({"body.total": "sum", "seq": "max"}).collect()

@@ -4,6 +4,7 @@ import json
 import threading
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from warren import Broker
 from warren.actors.channel.consuming.catalogue import Catalogue
@@ -419,3 +420,11 @@ def test_a_partition_has_no_password(broker, queue, row_plan):
     found = options(broker, queue, password="guest")
     (partition,) = BatchReader(found, row_plan(found)).partitions()
     assert "guest" not in json.dumps(vars(partition), default=repr)
+
+
+def test_a_queue_without_messages_has_no_rows(broker, queue, row_plan):
+    """Spark runs a task with a partition of its own if a reader plans none."""
+    broker.declare_queue(queue)
+    found = options(broker, queue)
+    reader = BatchReader(found, row_plan(found))
+    assert reader.partitions() == [] and list(reader.read(InputPartition(None))) == []

@@ -4,6 +4,7 @@ import os
 import shutil
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from warren import Broker
 from warren.spark.errors import SparkSourceError
@@ -165,3 +166,12 @@ def test_directories_that_cannot_be_read(row_plan, tmp_path):
     assert "is not a data directory of warren" in refusal(tmp_path / "other")
     with Broker(port=0, data_dir=tmp_path / "data"):
         assert refusal(tmp_path / "data").endswith("Stop it, read a copy, or read the queue by url=amqp://…")
+
+
+def test_a_directory_without_messages_has_no_rows(row_plan, tmp_path):
+    """Spark runs a task with a partition of its own if a reader plans none."""
+    with Broker(port=0, data_dir=tmp_path / "data"):
+        pass
+    found = DirectoryOptions.parse({"path": str(tmp_path / "data")})
+    reader = DirectoryReader(found, row_plan(found))
+    assert reader.partitions() == [] and list(reader.read(InputPartition(None))) == []
