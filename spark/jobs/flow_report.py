@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from .flow_windows import STAGES, Bottleneck, FlowRow, counted
-from .report_parts import new_figure, page, svg, table
+from .report_parts import label, line, new_figure, page, svg, table
 
 #: Columns of a picture at most: with more windows, each column shows the worst of several.
 COLUMNS = 240
@@ -25,7 +25,7 @@ def flow_page(rows: Sequence[FlowRow], bottlenecks: Sequence[Bottleneck], width:
             (f"Stages of {node}", _how_to_read(), flow_picture([row for row in rows if row.node == node], width))
             for node in nodes[:NODES]
         ),
-        ("Messages", _rates_finding(rows), _rates_plot(rows, nodes)),
+        ("Messages", _rates_finding(rows), _rates_plot(rows, nodes, width)),
     ]
     if len(nodes) > NODES:
         sections.insert(NODES + 1, ("Other nodes", f"{len(nodes) - NODES} more nodes are in the table alone.", ""))
@@ -95,16 +95,18 @@ def _rates_finding(rows: Sequence[FlowRow]) -> str:
     )
 
 
-def _rates_plot(rows: Sequence[FlowRow], nodes: Sequence[str]) -> str:
+def _rates_plot(rows: Sequence[FlowRow], nodes: Sequence[str], width: int) -> str:
     if not rows:
         return ""
     figure, axes = new_figure()
+    begin, end = min(row.start for row in rows), max(row.start for row in rows)
     for node in nodes[:NODES]:
         windows: dict[datetime, FlowRow] = {row.start: row for row in rows if row.node == node}
-        times = sorted(windows)
         for name in ("published", "delivered"):
-            label = f"{name} on {node}" if len(nodes) > 1 else name
-            axes.plot(times, [getattr(windows[at], name) for at in times], label=label)
+            text = f"{name} on {node}" if len(nodes) > 1 else name
+            # A window without a sample interrupts the line: nobody knows how many messages it had.
+            values = {at: getattr(row, name) for at, row in windows.items()}
+            axes.plot(*line(values, begin, end, width, math.nan), label=label(text), marker=".")
     axes.set(xlabel="time (UTC)", ylabel="messages/s", ylim=(0, None))
     axes.legend(frameon=False, fontsize=8)
     return svg(figure)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from .report_parts import new_figure, page, svg, table
+from .report_parts import label, line, new_figure, page, svg, table
 
 #: Lines in a plot.
 LINES = 8
@@ -21,7 +22,7 @@ def report_page(tables: dict[str, list[dict[str, Any]]], messages: int, bucket: 
             "rates",
         ),
         ("Sizes", _sizes_finding(tables["sizes"]), _sizes_plot(tables["sizes"]), "sizes"),
-        ("Latency", _latency_finding(tables["latency"]), _latency_plot(tables["latency"]), "latency"),
+        ("Latency", _latency_finding(tables["latency"]), _latency_plot(tables["latency"], bucket), "latency"),
         ("Routing keys", _keys_finding(tables["keys"]), _keys_plot(tables["keys"]), "keys"),
         ("Dead letters", _dead_finding(tables["dead_letters"]), "", "dead_letters"),
         ("Redelivery", _redelivery_finding(tables["redelivery"]), "", "redelivery"),
@@ -123,14 +124,27 @@ def _largest(rows: Sequence[dict[str, Any]], weight: str) -> list[str]:
 
 
 def _rates_plot(rows: Sequence[dict[str, Any]], bucket: str) -> str:
+    return _lines_plot(rows, "messages", bucket, 1 / _seconds(bucket), 0.0, "time (UTC)", "messages/s")
+
+
+def _lines_plot(
+    rows: Sequence[dict[str, Any]],
+    column: str,
+    bucket: str,
+    factor: float,
+    between: float,
+    xlabel: str,
+    ylabel: str,
+) -> str:
+    """A line for each of the queues with the most in this column, whose values are multiplied by `factor`."""
     if not rows:
         return ""
     figure, axes = new_figure()
-    for queue in _largest(rows, "messages"):
-        points = [row for row in rows if row["queue"] == queue]
-        values = [row["messages"] / _seconds(bucket) for row in points]
-        axes.plot([row["bucket"] for row in points], values, label=queue, marker=".")
-    axes.set(xlabel="time (UTC)", ylabel="messages/s", ylim=(0, None))
+    begin, end = min(row["bucket"] for row in rows), max(row["bucket"] for row in rows)
+    for queue in _largest(rows, column):
+        values = {row["bucket"]: row[column] * factor for row in rows if row["queue"] == queue}
+        axes.plot(*line(values, begin, end, _seconds(bucket), between), label=label(queue), marker=".")
+    axes.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
     axes.legend(frameon=False, fontsize=8)
     return svg(figure)
 
@@ -141,23 +155,18 @@ def _sizes_plot(rows: Sequence[dict[str, Any]]) -> str:
     chosen = sorted(rows, key=lambda row: -row["messages"])[:LINES]
     figure, axes = new_figure(1 + 0.4 * len(chosen))
     for name, colour in (("most", "0.85"), ("p99", "0.65"), ("p90", "0.45"), ("p50", "0.2")):
-        axes.barh([row["queue"] for row in chosen], [max(1, row[name]) for row in chosen], color=colour, label=name)
+        axes.barh(range(len(chosen)), [max(1, row[name]) for row in chosen], color=colour, label=name)
+    # By their places, because two long names may be shortened to the same text.
+    axes.set_yticks(range(len(chosen)), [label(row["queue"]) for row in chosen])
     axes.set(xscale="log", xlabel="bytes of a body")
     axes.legend(frameon=False, fontsize=8)
     return svg(figure)
 
 
-def _latency_plot(rows: Sequence[dict[str, Any]]) -> str:
+def _latency_plot(rows: Sequence[dict[str, Any]], bucket: str) -> str:
     waits = [row for row in rows if row["in_queue_p99"] is not None]
-    if not waits:
-        return ""
-    figure, axes = new_figure()
-    for queue in _largest(waits, "in_queue_p99"):
-        points = [row for row in waits if row["queue"] == queue]
-        axes.plot([row["bucket"] for row in points], [row["in_queue_p99"] for row in points], label=queue, marker=".")
-    axes.set(xlabel="time of arrival (UTC)", ylabel="seconds in the queue, p99", ylim=(0, None))
-    axes.legend(frameon=False, fontsize=8)
-    return svg(figure)
+    xlabel, ylabel = "time of arrival (UTC)", "seconds in the queue, p99"
+    return _lines_plot(waits, "in_queue_p99", bucket, 1.0, math.nan, xlabel, ylabel)
 
 
 def _keys_plot(rows: Sequence[dict[str, Any]]) -> str:
@@ -165,8 +174,8 @@ def _keys_plot(rows: Sequence[dict[str, Any]]) -> str:
         return ""
     chosen = rows[:LINES][::-1]
     figure, axes = new_figure(1 + 0.3 * len(chosen))
-    axes.barh(
-        [f"{row['exchange'] or '(default)'}: {row['routing_key']}" for row in chosen], [r["messages"] for r in chosen]
-    )
+    axes.barh(range(len(chosen)), [row["messages"] for row in chosen])
+    names = [label(f"{row['exchange'] or '(default)'}: {row['routing_key']}") for row in chosen]
+    axes.set_yticks(range(len(chosen)), names)
     axes.set(xlabel="messages")
     return svg(figure)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import io
+import math
 import re
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from html import escape
 from typing import Any
 
 #: Rows of a table that are shown.
 ROWS = 20
+#: Points of a line in a plot at most.
+POINTS = 300
+#: Characters of a name in a plot at most; longer ones would leave no room for the plot itself.
+LABEL = 48
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1a1a1a; --back: #ffffff; --faint: #888888; }
@@ -55,10 +61,44 @@ def new_figure(height: float = 3.0) -> tuple[Any, Any]:
     return figure, axes
 
 
+def label(name: str) -> str:
+    """A name as a text in a plot. Clients choose names, and matplotlib gives some characters a meaning of its own."""
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in name)
+    if len(shown) > LABEL:
+        shown = shown[: LABEL - 1] + "…"
+    # Matplotlib takes text between two dollar signs for a formula, and no legend has a line whose name begins with an
+    # underscore.
+    return (" " if shown.startswith("_") else "") + shown.replace("$", r"\$")
+
+
+def line(
+    values: Mapping[datetime, float], begin: datetime, end: datetime, width: int, between: float
+) -> tuple[list[datetime], list[float]]:
+    """The points of a line in a plot, evenly from `begin` to `end`, both included: their times and their values.
+
+    values     by the beginning of a bucket of time
+    width      seconds of a bucket; with too many buckets, a point shows the greatest value of several
+    between    the value of buckets that are not there: 0 for a rate, NaN where the line is to be interrupted
+    """
+    spans = int((end - begin).total_seconds()) // width + 1
+    each = width * math.ceil(spans / POINTS)
+    points = [between] * math.ceil(spans * width / each)
+    for moment, value in values.items():
+        at = int((moment - begin).total_seconds()) // each
+        points[at] = value if math.isnan(points[at]) else max(points[at], value)
+    return [begin + timedelta(seconds=each * at) for at in range(len(points))], points
+
+
 def svg(figure: Any) -> str:
     """The figure as an element of HTML."""
+    from matplotlib import rc_context
+
     out = io.StringIO()
-    figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    # Texts stay texts, so that the browser draws names in every script. As outlines they would have only the characters
+    # of one font.
+    with rc_context({"svg.fonttype": "none"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     text = out.getvalue()
     # Keep only the <svg> element, because the XML head before it refers to a document type on a server.
     return re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
