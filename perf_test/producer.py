@@ -47,14 +47,16 @@ class MessageFrames:
 class OutstandingConfirms:
     """The publishes of one channel that wait for confirms."""
 
-    __slots__ = ("_ahead", "_low", "_times", "published")
+    __slots__ = ("_ahead", "_completed", "_low", "_times", "published")
 
     def __init__(self) -> None:
         self.published = 0
         #: All numbers up to this one are confirmed, and those in `_ahead`.
         self._low = 0
         self._ahead: set[int] = set()
-        #: The last number of each batch with the time of its publish, in nanoseconds.
+        #: The last number of the last batch whose messages are all confirmed.
+        self._completed = 0
+        #: The last number of each later batch with the time of its publish, in nanoseconds.
         self._times: deque[tuple[int, int]] = deque()
 
     @property
@@ -65,9 +67,9 @@ class OutstandingConfirms:
         self.published += count
         self._times.append((self.published, nanoseconds))
 
-    def confirmed(self, number: int, is_multiple: bool) -> tuple[int, int | None]:
-        """How many publishes this confirms, and when the last batch that it completes was published; None if it
-        completes no batch.
+    def confirmed(self, number: int, is_multiple: bool) -> tuple[int, list[tuple[int, int]]]:
+        """How many publishes this confirms, and for each batch that it completes the messages of the batch and the time
+        of their publish.
         """
         before = self.outstanding
         if is_multiple:
@@ -78,10 +80,12 @@ class OutstandingConfirms:
         while self._low + 1 in self._ahead:
             self._low += 1
             self._ahead.remove(self._low)
-        published_at = None
+        completed = []
         while self._times and self._times[0][0] <= self._low:
-            published_at = self._times.popleft()[1]
-        return before - self.outstanding, published_at
+            last, published_at = self._times.popleft()
+            completed.append((last - self._completed, published_at))
+            self._completed = last
+        return before - self.outstanding, completed
 
 
 class LoadProducer:
@@ -191,11 +195,13 @@ class LoadProducer:
             self.connection.handle(kind, payload)
             return
         number, is_multiple = int.from_bytes(payload[4:12], "big"), bool(payload[12] & 1)
-        count, published_at = self._confirms[channel - 1].confirmed(number, is_multiple)
+        count, completed = self._confirms[channel - 1].confirmed(number, is_multiple)
         current = self._statistics.current
         if ids == _ACK_IDS:
             current.confirmed += count
         else:
             current.nacked += count
-        if published_at is not None:
-            current.confirm_latency.add(self._clock() - published_at, count or 1)
+        if completed:
+            now = self._clock()
+            for messages, published_at in completed:
+                current.confirm_latency.add(now - published_at, messages)

@@ -28,15 +28,24 @@ def test_percentiles(values):
 def test_confirms(steps, random):
     confirms = OutstandingConfirms()
     waiting: set[int] = set()
+    #: When each publish of a batch was sent.
+    times: dict[int, int] = {}
+    measured: list[int] = []
     total = 0
     for is_publish, count in steps:
         if is_publish:
             waiting |= set(range(total + 1, total + count + 1))
+            times.update(dict.fromkeys(range(total + 1, total + count + 1), total + count))
             total += count
             confirms.publish(count, total)
         elif waiting:
             number, is_multiple = random.choice(sorted(waiting)), random.random() < 0.5
             gone = {each for each in waiting if each <= number} if is_multiple else {number}
-            assert confirms.confirmed(number, is_multiple)[0] == len(gone)
+            confirmed, completed = confirms.confirmed(number, is_multiple)
+            assert confirmed == len(gone)
             waiting -= gone
+            measured += [published_at for messages, published_at in completed for _ in range(messages)]
         assert confirms.outstanding == len(waiting)
+        # The latency of each message is measured from its own publish, when its batch is confirmed up to its last one.
+        whole = [each for each in times if times[each] < min(waiting, default=total + 1)]
+        assert measured == [times[each] for each in whole]
