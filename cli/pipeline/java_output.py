@@ -2,7 +2,8 @@
 
 Java inherits standard error when it starts. Before Spark can be told to be quiet, Java and Spark write a dozen lines
 about modules, host names and log levels, which mean nothing to somebody who archives a queue. The Python processes that
-Java starts write there too, among other things warren's warnings, which must be seen.
+Java starts write there too, among other things warren's warnings, which must be seen. They also write a traceback if
+Java takes no more rows of them, as in a query with a limit, and that one is no error.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ _ABOUT_ITSELF = re.compile(
 #: failed, its program gets the exception anyway, and a query that is stopped while Java compiles it ends a thread in
 #: this way without any failure.
 _END_OF_THREAD = re.compile(r"Exception in thread |Caused by: ")
+#: The first line of a traceback of Python, and a whole one of a worker of Spark that cannot pass its rows on. Java has
+#: ended its task, because the query has all the rows that it needs, or because another task has failed.
+_TRACEBACK = "Traceback (most recent call last):\n"
+_UNNEEDED_WORKER = re.compile(
+    re.escape(_TRACEBACK)
+    + r'( +File "[^"\n]*pyspark.daemon\.py", .*\n( {4,}.*\n)*)+(BrokenPipeError|ConnectionResetError): .*\n'
+)
 #: Seconds to wait for the rest of the output of a Java that has failed to start.
 _LAST_WORDS = 5.0
 
@@ -58,15 +66,27 @@ class JavaOutput:
 
     def _read(self, reading: int, error: int) -> None:
         with open(reading, encoding="utf-8", errors="replace") as lines:
+            traceback = ""
             for line in lines:
-                if _ABOUT_ITSELF.match(line):
-                    continue
-                with self._lock:
-                    if self._waiting is not None:
-                        self._waiting.append(line)
-                    elif not _END_OF_THREAD.match(line):
-                        os.write(error, line.encode())
+                if line == _TRACEBACK or traceback:
+                    traceback += line
+                    if line == _TRACEBACK or line.startswith(" "):
+                        continue
+                    line, traceback = traceback, ""
+                self._pass_on(line, error)
+            if traceback:
+                self._pass_on(traceback, error)
         os.close(error)
+
+    def _pass_on(self, text: str, error: int) -> None:
+        """Pass on a line, or the lines of a traceback, unless it is to be dropped."""
+        if _ABOUT_ITSELF.match(text) or _UNNEEDED_WORKER.fullmatch(text):
+            return
+        with self._lock:
+            if self._waiting is not None:
+                self._waiting.append(text)
+            elif not _END_OF_THREAD.match(text):
+                os.write(error, text.encode())
 
     def join(self) -> None:
         """Wait until the processes have ended and their output was read to its end, at most `_LAST_WORDS` seconds."""

@@ -68,3 +68,19 @@ def test_the_end_of_a_thread_is_not_shown_later_on(capfd):
     process.communicate(b"\n")
     java.join()
     assert capfd.readouterr().err == ""
+
+
+def test_a_worker_whose_rows_are_not_needed_is_no_error(capfd):
+    """A query with a limit ends tasks early, and Spark's workers then write a traceback. All others are shown whole."""
+    head = "Traceback (most recent call last):\n"
+    daemon = '  File "/lib/pyspark.zip/pyspark/daemon.py", line 95, in worker\n    outfile.flush()\n'
+    own = '  File "/lib/warren/spark/wire.py", line 9, in send\n'
+    unneeded = f"{head}{daemon}{daemon}BrokenPipeError: [Errno 32] Broken pipe\n"
+    shown = [f"{head}{daemon}{own}BrokenPipeError: [Errno 32] Broken pipe\n", f"{head}{daemon}ValueError: a fault\n"]
+    text = f"{unneeded}{shown[0]}between\n{unneeded}{shown[1]}{head}{own}"
+    java = JavaOutput()
+    with java.inherited():
+        process = subprocess.Popen(["sh", "-c", 'read line; printf %s "$1" >&2', "sh", text], stdin=subprocess.PIPE)
+    process.communicate(b"\n")
+    java.join()
+    assert capfd.readouterr().err == f"{shown[0]}between\n{shown[1]}{head}{own}"
