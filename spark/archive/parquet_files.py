@@ -57,6 +57,8 @@ class FileWriter:
         self._rows = 0
         self._least: datetime | None = None
         self._most: datetime | None = None
+        #: Whether the arrival of each message in the file is known.
+        self._is_dated = True
         self._file: HiddenFile | None = None
 
     def write(self, batches: Iterator[Any]) -> Iterator[ArchivedFile]:
@@ -83,9 +85,11 @@ class FileWriter:
             self._file = HiddenFile(hidden, part, self._compression, len(self._covers))
         self._file.add(part)
         self._rows += part.num_rows
-        times = [part.column("arrived")[place].as_py() for place in (0, part.num_rows - 1)]
+        arrived = part.column("arrived")
+        times = [arrived[place].as_py() for place in (0, part.num_rows - 1)]
         self._least = self._least or times[0]
         self._most = times[1] or self._most
+        self._is_dated = self._is_dated and not arrived.null_count
 
     def _finish(self, stop: int) -> ArchivedFile:
         """Close the current file, whose range ends before `stop`, and return its entry."""
@@ -97,9 +101,11 @@ class FileWriter:
         found = ArchivedFile(
             *(path, self._queue, self._queue_id, self._first, stop),
             *(self._rows, stop - self._first - self._rows - gaps, gaps, size),
-            *(self._least, self._most, self._at),
+            *((self._least, self._most) if self._is_dated else (None, None)),
+            self._at,
         )
         self._file, self._rows, self._least, self._most, self._first = None, 0, None, None, stop
+        self._is_dated = True
         return found
 
     def _give_up(self) -> None:
