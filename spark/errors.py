@@ -207,9 +207,13 @@ def not_deduplicated(what: str) -> SparkSourceError:
 
 
 def archive_busy(target: str, job: str) -> SparkSourceError:
-    """Another run of the job works on the archive."""
-    does = {"archive": "writes", "compact": "compacts"}[job]
-    return SparkSourceError("E7", f"another process {does} the archive '{target}'. Wait for its end, or stop it")
+    """Another run of the job works on the archive. `job` may have the name of the run behind a slash."""
+    job, _, name = job.partition("/")
+    does = {"archive": "writes", "compact": "compacts", "replay": "replays"}[job]
+    under, or_other = (f" under the name '{name}'", ", or give another name") if name else ("", "")
+    return SparkSourceError(
+        "E7", f"another process {does} the archive '{target}'{under}. Wait for its end, or stop it{or_other}"
+    )
 
 
 def lost_checkpoint(target: str) -> SparkSourceError:

@@ -65,7 +65,7 @@ class RowPublisher:
         )
         #: Checks that each row goes to a queue that drops duplicates; None if rows may be published twice.
         self._guard = Guard(options) if options.delivery_guarantee == "exactly-once" else None
-        self._interval = tasks / options.rate if options.rate else 0.0
+        self.share_rate(tasks)
         #: When the rate allows the next message; 0 before the first one.
         self._due = 0.0
         self._unconfirmed = UnconfirmedRows()
@@ -84,6 +84,11 @@ class RowPublisher:
             raise sink_away(options.destination, str(away)) from away
         except Refused as refusal:
             raise sink_refused(options.destination, str(refusal)) from refusal
+
+    def share_rate(self, tasks: int) -> None:
+        """Publish at one `tasks`th of the rate from now on."""
+        #: Seconds between two messages; 0 without a rate.
+        self._interval = tasks / self._options.rate if self._options.rate else 0.0
 
     def publish(self, batches: Iterator[Any]) -> Written:
         """Publish all rows, wait until each is confirmed, and close the connection."""

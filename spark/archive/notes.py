@@ -46,6 +46,7 @@ class ArchivedFile(NamedTuple):
     gone           numbers whose messages had left the queue before they were read
     gaps           numbers that no message was ever given
     bytes          the size of the file
+    arrived_…      when the first and the last message arrived; None if that is not known of one of the messages
     at             the trigger's time in milliseconds since the epoch
     """
 
@@ -76,11 +77,11 @@ _SCHEMA = pa.schema(
 
 @contextmanager
 def alone(target: str, job: str) -> Iterator[None]:
-    """Hold the lock of this job on an archive. The operating system releases it when the process ends. Raises
-    SparkSourceError E7 while another run has it.
+    """Hold the lock of this job on an archive; `job` may have the name of a run behind a slash. The operating system
+    releases the lock when the process ends. Raises SparkSourceError E7 while another run has it.
     """
     os.makedirs(f"{target}/{OWN}", exist_ok=True)
-    with open(f"{target}/{OWN}/{job}.lock", "w", encoding="utf-8") as file:
+    with open(f"{target}/{OWN}/{job.replace('/', '-')}.lock", "w", encoding="utf-8") as file:
         if not locks.try_lock(file.fileno(), is_shared=False):
             raise archive_busy(target, job)
         yield

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from ..archive.chosen_queues import queues_in_archive
 from ..archive.hidden_file import HiddenFile
 from ..archive.notes import (
     OWN,
@@ -75,7 +76,7 @@ def compact(
 
     older_than     only files of days, in UTC, that ended at least this long ago
     target_size    the most bytes of parts that become one file
-    queue          only files of this queue
+    queue          only files of this queue, or of the shards of this one
     now            the time by which days are over; the clock's if it is not given
     on_progress    gets the number of files that were merged, and of those that are to be
 
@@ -86,7 +87,9 @@ def compact(
     with alone(target, "compact"):
         _end_interrupted(target)
         closed = ((now or datetime.now(UTC)) - older_than).date().isoformat()
-        groups = list(_groups(noted_files(target), closed, target_size, queue))
+        noted = noted_files(target)
+        chosen = queues_in_archive(noted, None if queue is None else [queue])
+        groups = list(_groups(noted, closed, target_size, chosen))
         total = sum(_count(group) for group in groups)
         files = into = size = 0
         problems: list[str] = []
@@ -107,12 +110,13 @@ def _count(group: Sequence[ArchivedFile]) -> int:
 
 
 def _groups(
-    files: Sequence[ArchivedFile], closed: str, target_size: int, queue: str | None
+    files: Sequence[ArchivedFile], closed: str, target_size: int, queues: Collection[str]
 ) -> Iterator[list[ArchivedFile]]:
     """Groups of files; each group becomes one file. Between its files a group also has the entries without a file
     that stand for ranges without a message. All are in the order of their numbers.
 
     closed    files of this date and later are left as they are
+    queues    files of other queues are left as they are, too
     """
     group: list[ArchivedFile] = []
     for file in files:
@@ -120,7 +124,7 @@ def _groups(
             group.append(file)
             continue
         yield from _whole(group)
-        is_wanted = queue in (None, file.queue) and file.path is not None and date_of(file.path) < closed
+        is_wanted = file.queue in queues and file.path is not None and date_of(file.path) < closed
         group = [file] if is_wanted else []
     yield from _whole(group)
 
@@ -177,8 +181,10 @@ def _merge(target: str, group: Sequence[ArchivedFile]) -> int:
             *(path, first.queue, first.queue_id, first.first, last.next),
             *(sum(file.rows for file in group), sum(file.gone for file in group), sum(file.gaps for file in group)),
             size,
-            min((file.arrived_least for file in parts if file.arrived_least is not None), default=None),
-            max((file.arrived_most for file in parts if file.arrived_most is not None), default=None),
+            *(
+                _of_all(min, [file.arrived_least for file in parts]),
+                _of_all(max, [file.arrived_most for file in parts]),
+            ),
             last.at,
         )
         replaced = {file.path for file in parts}
@@ -190,6 +196,12 @@ def _merge(target: str, group: Sequence[ArchivedFile]) -> int:
         raise no_space_to_merge(f"{target}/{os.path.dirname(path)}", sum(file.bytes for file in parts)) from error
     _end_interrupted(target)
     return size
+
+
+def _of_all(choose: Callable[[list[datetime]], datetime], times: Sequence[datetime | None]) -> datetime | None:
+    """One of these times; None if not all are known."""
+    known = [time for time in times if time is not None]
+    return choose(known) if len(known) == len(times) else None
 
 
 def _write(target: str, parts: Sequence[ArchivedFile], hidden: str, path: str, numbers: range) -> int:

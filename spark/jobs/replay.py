@@ -7,7 +7,6 @@ there.
 
 from __future__ import annotations
 
-import fnmatch
 import itertools
 import json
 import math
@@ -16,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -28,8 +28,9 @@ import pyarrow.parquet
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.properties import Properties, decode_properties, encode_properties
+from ..archive.chosen_messages import Choice, chosen_rows, queues_to_replay
 from ..archive.hidden_file import sync_folder
-from ..archive.notes import OWN, ArchivedFile, noted_files, replace_text, require_archive
+from ..archive.notes import OWN, ArchivedFile, alone, replace_text, require_archive
 from ..errors import SparkSourceError, broker_away, refused, wrong_option, wrong_options
 from ..options import SinkOptions
 from ..outgoing import with_id
@@ -48,8 +49,6 @@ FINEST = 0.005
 LOOK = 0.25
 #: Queues that are replayed side by side.
 SIDE_BY_SIDE = 4
-
-_COLUMNS = ["seq", "exchange", "routing_key", "body", "properties", "arrived"]
 
 
 @dataclass(frozen=True)
@@ -91,14 +90,14 @@ def replay(
     """Publish the messages of the archive `target`.
 
     exchange, to_queue      where; `exchange` with each message's own key, or with `routing_key`
-    queue                   only the messages of this source queue
+    queue                   only the messages of this source queue, or of its shards
     routing_keys            only messages whose key fits this pattern of `*` and `?`
     since, until            only messages that arrived between these times, both included; with one of them given,
                             messages whose arrival is not known are left out
     rate                    messages a second, evenly; otherwise as fast as the broker confirms
     speed                   instead: in the rhythm in which they arrived, this many times as fast; a message whose
                             arrival is not known follows the one before it at once
-    name                    a run of this name goes on where an earlier one stopped
+    name                    a run of this name goes on where an earlier one stopped; E7 while another one runs
     deduplicate             give each message an id, so that a queue with `x-warren-deduplicate` drops repeated ones
     dry_run                 publish nothing, and count the messages that this run would publish
     on_progress             gets the number of messages that were published so far
@@ -115,8 +114,8 @@ def replay(
     if speed is not None and not 0 < speed < math.inf:
         raise wrong_option("speed", f"{speed:g}", "a number above 0")
     target = require_archive(target)
-    queues = _queues(target, queue)
-    chosen = _Choice(routing_keys, since, until)
+    queues = queues_to_replay(target, queue)
+    chosen = Choice(routing_keys, since, until)
     notes = _Notes(target, name)
     if dry_run:
         return _counted(target, queues, chosen, notes, deduplicate)
@@ -130,31 +129,72 @@ def replay(
     )
     if to_queue is not None:
         _require_queue(sink, to_queue)
-    side_by_side = min(SIDE_BY_SIDE, len(queues)) or 1
-    rhythm = None
-    if speed is not None:
-        # Each queue has a thread, or one would wait for its turn while its messages are due.
-        side_by_side = len(queues)
-        rhythm = _Rhythm.of([_rows(target, files, chosen, notes.get(key)[0]) for key, files in queues.items()], speed)
-    lock = threading.Lock()
-    sent = 0
+    # Two runs of one name would publish the same messages, and each would replace the notes of the other.
+    with alone(target, f"replay/{name}"):
+        notes.load()
+        side_by_side = min(SIDE_BY_SIDE, len(queues))
+        rhythm = None
+        if speed is not None:
+            # Each queue has a thread, or one would wait for its turn while its messages are due.
+            side_by_side = len(queues)
+            firsts = [chosen_rows(target, files, chosen, notes.get(key)[0]) for key, files in queues.items()]
+            rhythm = _Rhythm.of(firsts, speed)
+        run = _Run(side_by_side, len(queues), stop, on_progress)
 
-    def progressed(count: int) -> None:
-        nonlocal sent
-        with lock:
-            sent += count
-            if on_progress is not None:
-                on_progress(sent)
+        def one(key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
+            work = _Replay(target, sink, run, name, notes, chosen, deduplicate, rhythm)
+            work.own_key = to_queue is None and routing_key is None
+            with run.taking_part():
+                return work.run(key, files)
 
-    def one(key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
-        work = _Replay(target, sink, side_by_side, name, notes, chosen, deduplicate, rhythm, progressed)
-        work.own_key = to_queue is None and routing_key is None
-        work.stop = stop or work.stop
-        return work.run(key, files)
+        with ThreadPoolExecutor(side_by_side) as pool:
+            return _united(list(pool.map(one, queues.keys(), queues.values())))
 
-    with ThreadPoolExecutor(side_by_side) as pool:
-        found = list(pool.map(one, queues.keys(), queues.values()))
-    return _united(found)
+
+class _Run:
+    """What the threads of a run share: how many queues are replayed, whether the run is to end, and its progress.
+
+    side_by_side    the most queues that are replayed at the same time
+    left            the queues that have not ended
+    """
+
+    def __init__(
+        self, side_by_side: int, left: int, stop: Callable[[], bool] | None, on_progress: Callable[[int], None] | None
+    ) -> None:
+        self._side_by_side, self._left = side_by_side, left
+        self._stop, self._on_progress = stop, on_progress
+        self._lock = threading.Lock()
+        self._has_failed = False
+        self._sent = 0
+
+    @contextmanager
+    def taking_part(self) -> Iterator[None]:
+        """A queue is replayed within the block. If that fails, the other queues end too, so that the user learns of the
+        failure at once.
+        """
+        try:
+            yield
+        except BaseException:
+            self._has_failed = True
+            raise
+        finally:
+            with self._lock:
+                self._left -= 1
+
+    @property
+    def active(self) -> int:
+        """How many queues are replayed now, or are about to be. They share the rate."""
+        with self._lock:
+            return max(1, min(self._side_by_side, self._left))
+
+    def is_to_end(self) -> bool:
+        return self._has_failed or self._stop is not None and self._stop()
+
+    def progressed(self, count: int) -> None:
+        with self._lock:
+            self._sent += count
+            if self._on_progress is not None:
+                self._on_progress(self._sent)
 
 
 def _require_queue(sink: SinkOptions, queue: str) -> None:
@@ -172,60 +212,6 @@ def _require_queue(sink: SinkOptions, queue: str) -> None:
         raise refused(queue, str(refusal)) from refusal
 
 
-def _queues(target: str, queue: str | None) -> dict[tuple[str, str], list[ArchivedFile]]:
-    found: dict[tuple[str, str], list[ArchivedFile]] = {}
-    for file in noted_files(target):
-        if file.path is not None and queue in (None, file.queue):
-            found.setdefault((file.queue, file.queue_id), []).append(file)
-    if not found:
-        raise wrong_options(f"the archive '{target}' has no message" + (f" of queue '{queue}'" if queue else ""))
-    return found
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """Which messages are published."""
-
-    routing_keys: str | None
-    since: datetime | None
-    until: datetime | None
-
-    def may_have(self, file: ArchivedFile) -> bool:
-        """Whether a file may have a message that is chosen."""
-        if self.since is not None and (file.arrived_most is None or file.arrived_most < self.since):
-            return False
-        return not (self.until is not None and (file.arrived_least is None or file.arrived_least > self.until))
-
-    def of(self, batch: Any) -> Any:
-        """The chosen rows."""
-        mask = None
-        for moment, compare in ((self.since, pa.compute.greater_equal), (self.until, pa.compute.less_equal)):
-            if moment is not None:
-                here = pa.compute.fill_null(compare(batch.column("arrived"), pa.scalar(moment)), False)
-                mask = here if mask is None else pa.compute.and_(mask, here)
-        if self.routing_keys is not None:
-            pattern = self.routing_keys
-            fits = pa.array(
-                [fnmatch.fnmatchcase(key or "", pattern) for key in batch.column("routing_key").to_pylist()]
-            )
-            mask = fits if mask is None else pa.compute.and_(mask, fits)
-        return batch if mask is None else batch.filter(mask)
-
-
-def _rows(target: str, files: Sequence[ArchivedFile], chosen: _Choice, after: int) -> Iterator[Any]:
-    """Record batches of the chosen messages from the number `after` on, in their order."""
-    for file in files:
-        if file.next <= after or not chosen.may_have(file):
-            continue
-        with pa.parquet.ParquetFile(f"{target}/{file.path}") as opened:
-            for batch in opened.iter_batches(PART, columns=_COLUMNS):
-                if after > file.first:
-                    batch = batch.filter(pa.compute.greater_equal(batch.column("seq"), after))
-                batch = chosen.of(batch)
-                if batch.num_rows:
-                    yield batch
-
-
 class _Replay:
     """Publishes the messages of one queue."""
 
@@ -236,32 +222,29 @@ class _Replay:
         self,
         target: str,
         sink: SinkOptions,
-        side_by_side: int,
+        shared: _Run,
         name: str,
         notes: _Notes,
-        chosen: _Choice,
+        chosen: Choice,
         deduplicate: bool,
         rhythm: _Rhythm | None,
-        progressed: Callable[[int], None],
     ) -> None:
-        self._target, self._sink, self._side_by_side, self._name = target, sink, side_by_side, name
-        self._notes, self._chosen, self._deduplicate, self._progressed = notes, chosen, deduplicate, progressed
+        self._target, self._sink, self._shared, self._name = target, sink, shared, name
+        self._notes, self._chosen, self._deduplicate = notes, chosen, deduplicate
         self._rhythm = rhythm
-        #: Returns whether the run is to end.
-        self.stop: Callable[[], bool] = lambda: False
         self._marked: dict[bytes, bytes] = {}
 
     def run(self, key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
         after, was_begun = self._notes.get(key)
-        publisher = RowPublisher(self._sink, 0, self._side_by_side, self._name)
+        publisher = RowPublisher(self._sink, 0, self._shared.active, self._name)
         publisher.where = f"this run's messages of queue '{key[0]}'"
         messages = size = pending = 0
         noted_at = time.monotonic()
         first = last = None
         is_interrupted = False
         try:
-            for batch in self._due(_rows(self._target, files, self._chosen, after)):
-                if batch is None or self.stop():
+            for batch in self._due(chosen_rows(self._target, files, self._chosen, after)):
+                if batch is None or self._shared.is_to_end():
                     is_interrupted = True
                     break
                 if pending and (pending + batch.num_rows > PART or time.monotonic() - noted_at > NOTED):
@@ -269,14 +252,15 @@ class _Replay:
                     pending, noted_at = 0, time.monotonic()
                 if not pending:
                     self._notes.begin(key, after)
+                publisher.share_rate(self._shared.active)
                 publisher.send(iter([self._outgoing(key, batch)]))
                 after = batch.column("seq")[batch.num_rows - 1].as_py() + 1
                 pending += batch.num_rows
                 messages += batch.num_rows
                 size += sum(map(len, batch.column("body").to_pylist()))
-                times = [batch.column("arrived")[place].as_py() for place in (0, batch.num_rows - 1)]
-                first, last = first or times[0], times[1] or last
-                self._progressed(batch.num_rows)
+                least, most = _span(batch)
+                first, last = first or least, most or last
+                self._shared.progressed(batch.num_rows)
             if pending:
                 self._notes.put(key, after)
             may_repeat = PART if was_begun and not self._deduplicate else 0
@@ -287,10 +271,10 @@ class _Replay:
     def _due(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, or parts of them as soon as they are due; None if the run is to end before the next one."""
         if self._rhythm is not None:
-            yield from self._rhythm.parts(batches, self.stop)
+            yield from self._rhythm.parts(batches, self._shared.is_to_end)
             return
         # With a rate a part takes about a second, after which the run can end.
-        rows = PART if self._sink.rate is None else max(1, self._sink.rate // self._side_by_side)
+        rows = PART if self._sink.rate is None else max(1, self._sink.rate // self._shared.active)
         for batch in batches:
             for at in range(0, batch.num_rows, rows):
                 yield batch.slice(at, rows)
@@ -373,6 +357,12 @@ def _arrivals(batch: Any) -> Any:
     return pa.compute.fill_null(batch.column("arrived").cast(pa.int64()), _UNKNOWN).to_numpy()
 
 
+def _span(batch: Any) -> tuple[datetime | None, datetime | None]:
+    """When the first and the last of the rows arrived of which that is known."""
+    found = pa.compute.min_max(batch.column("arrived"))
+    return found["min"].as_py(), found["max"].as_py()
+
+
 class _Notes:
     """The numbers at which a run goes on in each queue, in a file of the archive.
 
@@ -386,6 +376,10 @@ class _Notes:
         self._path = f"{self._folder}/{name}.json"
         self._lock = threading.Lock()
         self._places: dict[str, list[Any]] = {}
+        self.load()
+
+    def load(self) -> None:
+        """Read what earlier runs have noted."""
         if os.path.exists(self._path):
             with open(self._path, encoding="utf-8") as file:
                 self._places = json.load(file)
@@ -413,7 +407,7 @@ class _Notes:
 def _counted(
     target: str,
     queues: dict[tuple[str, str], list[ArchivedFile]],
-    chosen: _Choice,
+    chosen: Choice,
     notes: _Notes,
     deduplicate: bool,
 ) -> ReplayResult:
@@ -423,11 +417,11 @@ def _counted(
         after, was_begun = notes.get(key)
         messages = size = 0
         first = last = None
-        for batch in _rows(target, files, chosen, after):
+        for batch in chosen_rows(target, files, chosen, after):
             messages += batch.num_rows
             size += pa.compute.sum(pa.compute.binary_length(batch.column("body"))).as_py() or 0
-            times = [batch.column("arrived")[place].as_py() for place in (0, batch.num_rows - 1)]
-            first, last = first or times[0], times[1] or last
+            least, most = _span(batch)
+            first, last = first or least, most or last
         may_repeat = PART if was_begun and not deduplicate else 0
         found.append(ReplayResult(1, messages, size, first, last, may_repeat))
     return _united(found)

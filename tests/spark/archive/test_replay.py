@@ -2,6 +2,8 @@
 
 import json
 import os
+import threading
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from warren.cli.main import root
 from warren.spark.archive.parquet_files import FileWriter
 from warren.spark.errors import SparkSourceError
 from warren.spark.jobs import replay as replay_module
+from warren.spark.jobs.compact import compact
 from warren.spark.jobs.replay import FINEST, _Notes, _Rhythm, replay
+from warren.spark.writer import RowPublisher
 
 FIRST = datetime(2026, 11, 24, 10, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -26,22 +30,25 @@ SCHEMA = pa.schema(
 )
 
 
-def batch(seconds, first=0):
+def batch(seconds, first=0, key="k"):
     """Messages, each given by the seconds after `FIRST` at which it arrived; None if that is not known."""
     rows = [
-        {"seq": first + n, "exchange": "", "routing_key": "k", "body": b"%d" % (first + n), "properties": b"\0\0"}
+        {"seq": first + n, "exchange": "", "routing_key": key, "body": b"%d" % (first + n), "properties": b"\0\0"}
         | {"arrived": None if each is None else FIRST + timedelta(seconds=each)}
         for n, each in enumerate(seconds)
     ]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def write(folder, queues):
-    """Write an archive with these messages for each queue."""
+def write(folder, queues, cut=1 << 20, keys=lambda queue: "k", at=0):
+    """Write an archive with these messages for each queue, at most `cut` in a file. `keys` gives their routing key."""
     entries = []
     for queue, seconds in queues.items():
-        writer = FileWriter(str(folder), queue, f"{queue:0<32}", range(len(seconds)), range(len(seconds)), 0, "zstd")
-        entries += [entry._asdict() for entry in writer.write(iter([batch(seconds)]))]
+        for first in range(0, len(seconds), cut):
+            part = batch(seconds[first : first + cut], first, keys(queue))
+            numbers = range(first, first + part.num_rows)
+            writer = FileWriter(str(folder), queue, f"{queue:0<32}", numbers, numbers, at, "zstd")
+            entries += [entry._asdict() for entry in writer.write(iter([part]))]
     log = Path(folder, "_warren", "files", "_spark_metadata")
     log.mkdir(parents=True)
     pyarrow.parquet.write_table(pa.Table.from_pylist(entries), log.parent / "part-0.parquet")
@@ -225,3 +232,116 @@ def test_wrong_speeds(tmp_path):
         failed = CliRunner().invoke(root, [*base, "--speed", text])
         assert failed.exit_code == 2 and "is not a speed such as 2x or 0.5x" in failed.output
     assert CliRunner().invoke(root, [*base, "--speed", "1.5x"]).exit_code == 0
+
+
+def test_one_run_of_a_name_at_a_time(tmp_path):
+    """A second run of the same name would publish everything a second time."""
+    target = write(tmp_path / "archive", {"a": [0, 1]})
+    with Broker(port=0) as broker:
+        broker.declare_queue("again")
+        caught = []
+
+        def other(sent):
+            try:
+                replay(target, url=broker.url, to_queue="again")
+            except SparkSourceError as error:
+                caught.append(error)
+            replay(target, url=broker.url, to_queue="again", name="other")
+
+        assert replay(target, url=broker.url, to_queue="again", on_progress=other).messages == 2
+        (error,) = caught
+        assert error.code == "E7" and "another process replays the archive" in str(error)
+        assert "under the name 'replay'. Wait for its end, or stop it, or give another name" in str(error)
+        assert broker.queue("again").messages == 4
+
+
+def test_a_run_goes_on_while_its_files_are_merged(tmp_path):
+    """The job `compact` replaces files that a run has yet to read; each message is published once all the same."""
+    archive = tmp_path / "archive"
+    target = write(archive, {"a": range(10)}, cut=2)
+    with Broker(port=0) as broker:
+        broker.declare_queue("again")
+        merged = []
+
+        def compact_once(sent):
+            if not merged:
+                merged.append(compact(target, now=FIRST + timedelta(days=9)))
+
+        assert replay(target, url=broker.url, to_queue="again", on_progress=compact_once).messages == 10
+        assert (merged[0].files, merged[0].into) == (5, 1)
+        assert [broker.get("again").body for _ in range(10)] == [b"%d" % number for number in range(10)]
+        lost = next(archive.glob("queue=a/*/*.parquet"))
+        lost.unlink()
+        with pytest.raises(FileNotFoundError):
+            replay(target, url=broker.url, to_queue="again", name="other")
+
+
+def test_the_queues_that_have_not_ended_share_the_rate(tmp_path, monkeypatch):
+    """A rate holds for the whole run, also when only one of its queues is left."""
+    target = write(tmp_path / "archive", {"short": [0], "long": [0, 1, 2]})
+    shares, has_begun, has_ended = [], threading.Event(), threading.Event()
+
+    class Run(replay_module._Run):
+        @contextmanager
+        def taking_part(self):
+            with super().taking_part():
+                yield
+            has_ended.set()
+
+    def share_rate(self, tasks):
+        if self.where.endswith("'long'"):
+            shares.append(tasks)
+            has_begun.set()
+            assert has_ended.wait(60)
+        elif self.where.endswith("'short'"):
+            assert has_begun.wait(60)
+
+    monkeypatch.setattr(replay_module, "_Run", Run)
+    monkeypatch.setattr(RowPublisher, "share_rate", share_rate)
+    monkeypatch.setattr(RowPublisher, "_interval", 0.0, raising=False)
+    with Broker(port=0) as broker:
+        broker.declare_queue("again")
+        assert replay(target, url=broker.url, to_queue="again", rate=2).messages == 4
+    # Each part is a second's share of the rate. While the first one waits here, the other queue ends.
+    assert shares == [2, 1, 1]
+
+
+@pytest.mark.timeout(60)
+def test_a_failure_of_one_queue_ends_the_others(tmp_path):
+    """The user learns of a failure at once, and not when the last queue has ended, here after days."""
+    target = write(tmp_path / "archive", {"a": [0, 3600], "b": [0]}, keys=str)
+    with Broker(port=0) as broker:
+        broker.declare_exchange("e", "direct")
+        broker.declare_queue("again")
+        broker.bind("again", "e", "a")
+        with pytest.raises(SparkSourceError, match="messages of queue 'b', row 0: .*reaches no queue"):
+            replay(target, url=broker.url, exchange="e", speed=0.01)
+
+
+def test_a_pattern_for_keys_has_no_sets_of_characters(tmp_path):
+    target = write(tmp_path / "archive", {"a": [0, 1]}, keys=lambda queue: "k[1]")
+    assert replay(target, to_queue="again", routing_keys="k[1]", dry_run=True).messages == 2
+    assert replay(target, to_queue="again", routing_keys="k[!x]", dry_run=True).messages == 0
+
+
+def test_a_sharded_queue_means_its_shards(tmp_path):
+    target = write(
+        tmp_path / "archive", {"parcels_0": [0], "parcels_11": [0, 1], "parcels_2024": [0], "parcels_x": [0]}
+    )
+    assert replay(target, to_queue="again", queue="parcels", dry_run=True).messages == 3
+    assert replay(target, to_queue="again", queue="parcels_11", dry_run=True).messages == 2
+    both = write(tmp_path / "both", {"orders": [0], "orders_1": [0]})
+    assert replay(both, to_queue="again", queue="orders", dry_run=True).messages == 1
+
+
+def test_messages_whose_arrival_is_not_known_hide_no_others(tmp_path):
+    """A file with messages of unknown arrival may have any others, whatever is known of these."""
+    # They were archived on the day on which the others arrived, so that all are in one file.
+    target = write(tmp_path / "archive", {"a": [None, 5, None, 9]}, at=int(FIRST.timestamp() * 1000))
+    for since, until, count in ((4, None, 2), (6, None, 1), (None, 6, 1), (10, None, 0)):
+        moments = {"since": since, "until": until}
+        given = {name: FIRST + timedelta(seconds=at) for name, at in moments.items() if at is not None}
+        result = replay(target, to_queue="again", dry_run=True, **given)
+        assert result.messages == count
+    result = replay(target, to_queue="again", dry_run=True)
+    assert (result.first, result.last) == (FIRST + timedelta(seconds=5), FIRST + timedelta(seconds=9))
