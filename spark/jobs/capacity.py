@@ -62,7 +62,7 @@ QUEUES = """
            bigint(percentile_disc(0.5) within group (order by length(properties))) as properties,
            bigint(percentile_disc(0.999) within group (order by unix_micros(archived_at) - unix_micros(arrived)))
                as waited,
-           unix_micros(max(arrived)) - unix_micros(min(arrived)) as span,
+           unix_micros(min(arrived)) as first, unix_micros(max(arrived)) as last,
            max(busy.peak) as peak, max(backlogs.backlog) as backlog
     from timed join busy using (queue) join backlogs using (queue) group by queue order by queue
 """
@@ -114,7 +114,7 @@ def capacity(
     Raises SparkSourceError E4: there is no message, or none whose time of arrival is known.
     """
     for name, value in (("node_rate", node_rate), ("growth", growth), ("keep_for", keep_for)):
-        if value <= 0:
+        if not 0 < value < math.inf:
             raise wrong_option(name, str(value), "a number above 0")
     columns = ["queue", "size", "properties", "arrived", "archived_at"]
     read_archive(spark, archive, columns).createOrReplaceTempView("archived")
@@ -137,7 +137,9 @@ def capacity(
             f"{memory:,} B of memory; lazy above a third",
         )
     )
-    days = max(max(row.span for row in rows) / 1e6, LEAST_SECONDS) / _DAY
+    # From the first message of all queues to the last one: each queue may have had its messages at another time.
+    span = max(row.last for row in rows) - min(row.first for row in rows)
+    days = max(span / 1e6, LEAST_SECONDS) / _DAY
     kept = keep_for / _DAY
     daily = sum(row.bytes + OVERHEAD * row.messages for row in rows) / days
     files = [file for file in noted_files(archive) if file.path is not None]
@@ -219,8 +221,8 @@ def _of_queue(row: Any, node_rate: int, growth: float, slow: tuple[int, int] | N
     if slow is not None and shards == 1:
         shards = 2
         close = f"; but the queue was the bottleneck in {slow[0]:,} of {slow[1]:,} windows, so two shards at least"
-    waited = max(0, row.waited) / 1000
-    return [
+    waited = row.waited / 1000
+    found = [
         Advice(
             *(row.queue, "x-warren-shards", str(shards)),
             f"growth {growth:g} × {row.peak:,} messages/s (99.9% of the seconds with messages have no more) ÷ "
@@ -236,3 +238,6 @@ def _of_queue(row: Any, node_rate: int, growth: float, slow: tuple[int, int] | N
             f"growth {growth:g} × {row.backlog:,} messages, the longest backlog",
         ),
     ]
+    # With clocks that differ, messages seem to be archived before they arrive. Such a wait is no advice: with a time to
+    # live of 0 a queue drops what it cannot deliver at once.
+    return [each for each in found if each.setting != "x-message-ttl" or waited > 0]

@@ -144,6 +144,11 @@ def seeded_archive(folder):
     for day in range(5):
         moment = began + timedelta(hours=12 * day)
         rows["quiet"].append((moment, moment + timedelta(seconds=30)))
+    return archive_of(rows, folder)
+
+
+def archive_of(rows, folder):
+    """An archive of messages that are given by queue, each as the times at which it arrived and was archived."""
     schema = pyarrow.schema([*MESSAGE_SCHEMA, ("archived_at", pyarrow.timestamp("us", tz="UTC"))])
     entries = []
     for queue, times in rows.items():
@@ -201,6 +206,20 @@ def test_capacity_is_what_the_formulas_give_by_hand(own_session, spark, tmp_path
     nothing = ["pipeline", "capacity", "--archive", str(tmp_path / "queue=busy")]
     failed = CliRunner().invoke(root, nothing, standalone_mode=False).exception
     assert isinstance(failed, CommandFailure) and failed.code == 64 and "is no archive" in failed.message
+
+
+def test_capacity_counts_the_days_of_all_queues_together(spark, tmp_path):
+    """Queues that had their messages on different days make no day busier than it was."""
+    began = datetime(2026, 11, 20, tzinfo=UTC)
+    times = {"first": [began, began + timedelta(days=1)], "last": [began + timedelta(days=each) for each in (9, 10)]}
+    target, file_bytes = archive_of(
+        {queue: [(at, at - timedelta(seconds=1)) for at in some] for queue, some in times.items()}, tmp_path
+    )
+    result = capacity(spark, target, growth=1, keep_for=86_400, memory=1 << 30)
+    values = {each.setting: each.value for each in result.advice}
+    assert (result.days, values["disk"]) == (10.0, "480 B") and values["archive"] == f"{-(-file_bytes // 10):,} B"
+    # The archive's clock was behind the broker's, and a time to live of 0 would drop what no consumer waits for.
+    assert "x-message-ttl" not in values
 
 
 def test_a_table_of_flow_adds_prefetch_and_slow_queues(spark, tmp_path):
