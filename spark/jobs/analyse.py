@@ -10,12 +10,14 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
-from ..archive.notes import require_archive
+from ..archive.chosen_queues import queues_in_archive, queues_in_directory
+from ..archive.notes import noted_files, require_archive
 from ..errors import wrong_option, wrong_options
 from .archive import read_archive, verify_archive
-from .rows_in_utc import rows_in_utc
+from .rows_in_utc import micros_of, rows_in_utc
 
 #: Columns of messages that the tables are made of.
 COLUMNS = (
@@ -113,16 +115,18 @@ def analyse(
 ) -> Analysis:
     """Analyse an archive, the data directory of a stopped broker, or queues of a running one.
 
-    since          a date: only what came on that day or later
+    since          a date, or a time in ISO 8601, in UTC: only what came then or later
+    queues         only these queues, several with commas, or the shards of these
     bucket         how much time a row of `rates` and `latency` stands for: `10s`, `1m`, `1h`, `1d`
     report         write the HTML file there
     tables         write a file of Parquet for each table into this folder
     on_progress    gets how many tables are computed, of how many, and the name of the next one
     options        how to reach the broker
     """
-    check_analysis(archive=archive, data_dir=data_dir, url=url, bucket=bucket)
+    check_analysis(archive=archive, data_dir=data_dir, url=url, bucket=bucket, since=since, report=report)
     width = _width(bucket)
-    _view(spark, archive, data_dir, url, queues, since, options)
+    names = None if queues is None else [name.strip() for name in queues.split(",")]
+    _view(spark, archive, data_dir, url, names, _moment(since), options)
     found = {}
     for place, (name, sql) in enumerate(TABLES.items()):
         if on_progress is not None:
@@ -134,10 +138,12 @@ def analyse(
             table.coalesce(1).write.mode("overwrite").parquet(f"{tables}/{name}")
     found["holes"] = []
     if archive is not None:
+        here = queues_in_archive(noted_files(require_archive(archive)), names)
         found["holes"] = [
             {"queue": each.queue, "first": each.first, "next": each.next, "rows": each.rows, "gone": each.gone}
             | {"gaps": each.gaps, "problems": "; ".join(each.problems)}
             for each in verify_archive(archive)
+            if each.queue in here
         ]
     result = Analysis(found, sum(row["messages"] for row in found["sizes"]), bucket)
     if report is not None:
@@ -151,10 +157,26 @@ def analyse(
 
 
 def check_analysis(
-    *, archive: str | None = None, data_dir: str | None = None, url: str | None = None, bucket: str = "1m", **_: Any
+    *,
+    archive: str | None = None,
+    data_dir: str | None = None,
+    url: str | None = None,
+    bucket: str = "1m",
+    since: str | None = None,
+    report: str | None = None,
+    **_: Any,
 ) -> None:
-    """Check what `analyse` is asked for as far as that needs no Spark. Raises SparkSourceError E4."""
+    """Check what `analyse` is asked for as far as that needs no Spark. Raises SparkSourceError E4 and OSError."""
     _width(bucket)
+    _moment(since)
+    if report is not None:
+        # Not only after the tables are computed, which may take hours.
+        os.makedirs(os.path.dirname(os.path.abspath(report)), exist_ok=True)
+        is_new = not os.path.exists(report)
+        with open(report, "a", encoding="utf-8"):
+            pass
+        if is_new:
+            os.unlink(report)
     if [archive, data_dir, url].count(None) != 2:
         raise wrong_options("an analysis needs one of an archive, a data directory, and a broker's URL")
     if archive is not None:
@@ -168,32 +190,47 @@ def _width(bucket: str) -> str:
     return f"{match[1]} {_UNITS[match[2]]}"
 
 
+def _moment(since: str | None) -> datetime | None:
+    """The time that `since` names. Raises SparkSourceError E4."""
+    if since is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(since.strip())
+    except ValueError:
+        raise wrong_option("since", since, "a date such as 2026-11-23, or 2026-11-23T08:00:00 in UTC") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
 def _view(
     spark: Any,
     archive: str | None,
     data_dir: str | None,
     url: str | None,
-    queues: str | None,
-    since: str | None,
+    queues: list[str] | None,
+    since: datetime | None,
     options: dict[str, Any],
 ) -> None:
     """Make the view `messages`. It lacks the bodies, because the tables use only their sizes."""
     from pyspark.sql import functions
 
+    # The broker chooses its queues itself.
+    chosen: set[str] | None = None
     if archive is not None:
         found = read_archive(spark, archive, [*COLUMNS, "archived_at"])
+        chosen = queues_in_archive(noted_files(require_archive(archive)), queues)
     else:
         reader = spark.read.format("warren").option("columns", ",".join(COLUMNS))
         if data_dir is not None:
             reader = reader.option("path", data_dir)
+            chosen = queues_in_directory(data_dir, queues)
         else:
-            chosen = {"queues": queues} if queues else {"pattern": "*"}
             given = {name: str(value) for name, value in options.items() if value is not None}
-            reader = reader.options(url=url, **chosen, **given)
+            reader = reader.options(url=url, **({"queues": ",".join(queues)} if queues else {"pattern": "*"}), **given)
         found = reader.load().withColumn("archived_at", functions.lit(None).cast("timestamp"))
     found = found.withColumn("moment", functions.coalesce("arrived", "timestamp", "archived_at"))
-    if queues is not None:
-        found = found.where(functions.col("queue").isin(queues.split(",")))
+    if queues is not None and chosen is not None:
+        found = found.where(functions.col("queue").isin(chosen))
     if since is not None:
-        found = found.where(functions.col("moment") >= since)
+        # As a number, because Spark takes a text for a time in the zone of the session.
+        found = found.where(functions.unix_micros("moment") >= micros_of(since))
     found.createOrReplaceTempView("messages")

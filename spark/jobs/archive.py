@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet
 
+from ..archive.chosen_queues import queues_in_archive
 from ..archive.notes import OWN, ArchivedFile, noted_files, require_archive
 from ..archive.parquet_files import date_of
 from ..archive.through_spark import SparkRun, Transform, check_writer, spark_writer
@@ -191,15 +192,17 @@ def read_archive(
 ) -> Any:
     """The messages of an archive as a DataFrame: those of committed micro-batches.
 
-    queue           only this queue
+    queue           only this queue, or the shards of this one
     since, until    dates, `2026-11-23`: files of other days are not opened
     """
     target = require_archive(target)
+    noted = noted_files(target)
+    here = queues_in_archive(noted, None if queue is None else [queue])
     files = [
         file
-        for file in noted_files(target)
+        for file in noted
         if file.path is not None
-        and queue in (None, file.queue)
+        and file.queue in here
         and (since is None or date_of(file.path) >= since)
         and (until is None or date_of(file.path) <= until)
     ]

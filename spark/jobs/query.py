@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..archive.notes import ArchivedFile, noted_files, require_archive
-from ..errors import wrong_option, wrong_options
+from ..archive.chosen_queues import queues_in_archive, queues_in_directory
+from ..archive.notes import ArchivedFile, last_committed, noted_files, require_archive
+from ..errors import SparkSourceError, wrong_option, wrong_options
 from ..options import BatchOptions
 from ..reading.batch_reader import unreadable_queues
 from ..rows.columns import COLUMNS
 from .archive import read_files
-from .rows_in_utc import rows_in_utc
+from .rows_in_utc import micros_of, rows_in_utc
 
 #: The places where a message may be found. One that is in several of them is taken from the first.
 PLACES = ("archive", "live", "offline")
 #: Messages that are shown unless the caller asks for more.
 LIMIT = 32
+#: How often an archive and a broker are searched at most while messages move from one to the other.
+TRIES = 5
 #: The header in which publishers give a message its keys, the one that the broker's message index reads as well.
 KEYS_HEADER = "x-keys"
 
@@ -55,8 +58,32 @@ def query(spark: Any, *, limit: int = LIMIT, **sought: Any) -> QueryResult:
     if limit < 1:
         raise wrong_option("limit", str(limit), "a number above 0")
     left_out = check_query(**sought)
-    rows = rows_in_utc(find_messages(spark, **sought).limit(limit + 1).collect())
+    archive = sought.get("archive")
+    for _ in range(TRIES):
+        noted = None if archive is None else last_committed(os.path.abspath(archive))
+        rows = rows_in_utc(_collected(find_messages(spark, **sought).limit(limit + 1), sought.get("where")))
+        # A message that the job `archive` has moved meanwhile may be in neither place at the time of its search.
+        if archive is None or sought.get("url") is None or last_committed(os.path.abspath(archive)) == noted:
+            break
     return QueryResult(rows[:limit], len(rows) > limit, left_out)
+
+
+def _collected(found: Any, where: str | None) -> list[Any]:
+    """The rows. Raises SparkSourceError E4 if Spark cannot compute the condition `where` for one of them."""
+    from pyspark import errors
+
+    of_values = errors.ArithmeticException, errors.DateTimeException, errors.NumberFormatException
+    try:
+        return list(found.collect())
+    except (*of_values, errors.ArrayIndexOutOfBoundsException, errors.SparkRuntimeException) as error:
+        if where is None or "SparkSourceError: " in str(error):
+            raise
+        raise _wrong_condition(where, error) from error
+
+
+def _wrong_condition(where: str, error: Exception) -> SparkSourceError:
+    reason = str(error).strip().partition("\n")[0]
+    return wrong_option("where", where, f"a condition in Spark's SQL ({reason})")
 
 
 def check_query(**sought: Any) -> dict[str, str]:
@@ -111,30 +138,34 @@ def find_messages(
     from pyspark.sql import functions
 
     since, until = _in_utc(since), _in_utc(until)
+    chosen = None if queues is None else [name.strip() for name in queues.split(",")]
     with_body = with_body or "body" in (where or "").lower()
     names = [name for name in COLUMNS if with_body or name != "body"]
     places = []
     if archive is not None:
-        places.append(_archived(spark, archive, names, since, until))
+        places.append(_archived(spark, archive, names, chosen, pattern, since, until))
     if url is not None:
+        # The broker chooses the queues, so the rows need no condition for that.
         given = _live_options(url=url, queues=queues, pattern=pattern, **options)
         reader = spark.read.format("warren").options(columns=",".join(names), **given)
         places.append(_placed(reader.load(), "live"))
     if data_dir is not None:
         bodies = "all" if with_body else "none"
         reader = spark.read.format("warren").options(path=data_dir, columns=",".join(names), bodies=bodies)
-        places.append(_placed(reader.load(), "offline"))
+        rows = reader.load()
+        if chosen is not None or pattern is not None:
+            rows = rows.where(functions.col("queue").isin(queues_in_directory(data_dir, chosen, pattern)))
+        places.append(_placed(rows, "offline"))
     found = functools.reduce(lambda one, other: one.unionByName(other), places)
     came = functions.coalesce("arrived", "timestamp", "archived_at")
     found = found.withColumn("came", came)
-    for condition in _conditions(queues, pattern, message_id, key, correlation_id, routing_key, since, until):
+    for condition in _conditions(message_id, key, correlation_id, routing_key, since, until):
         found = found.where(condition)
     if where is not None:
         try:
             found = found.where(where)
         except PySparkException as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise wrong_option("where", where, f"a condition in Spark's SQL ({reason})") from error
+            raise _wrong_condition(where, error) from error
     if len(places) > 1:
         found = _each_once(found)
     return found.orderBy(functions.col("came").desc_nulls_last(), "queue", functions.col("seq").desc())
@@ -149,12 +180,25 @@ def _live_options(*, url: str, queues: str | None = None, pattern: str | None = 
     return {"url": url, **chosen, **{name: str(value) for name, value in options.items() if value is not None}}
 
 
-def _archived(spark: Any, target: str, names: list[str], since: datetime | None, until: datetime | None) -> Any:
-    """The messages of an archive; files whose messages all arrived at another time are not opened."""
+def _archived(
+    spark: Any,
+    target: str,
+    names: list[str],
+    queues: list[str] | None,
+    pattern: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> Any:
+    """The messages of the chosen queues in an archive.
+
+    Files whose messages all arrived at another time are not opened.
+    """
     from pyspark.sql import functions
 
     target = os.path.abspath(target)
-    files = [file for file in noted_files(target) if file.path is not None and _may_have(file, since, until)]
+    noted = noted_files(target)
+    here = queues_in_archive(noted, queues, pattern)
+    files = [file for file in noted if file.path is not None and file.queue in here and _may_have(file, since, until)]
     place = functions.lit("archive").alias("place")
     if not files:
         types = {name: COLUMNS[name].type for name in names} | {"archived_at": "timestamp"}
@@ -186,8 +230,6 @@ def _placed(found: Any, place: str) -> Any:
 
 
 def _conditions(
-    queues: str | None,
-    pattern: str | None,
     message_id: str | None,
     key: str | None,
     correlation_id: str | None,
@@ -198,11 +240,8 @@ def _conditions(
     from pyspark.sql import functions
 
     found = []
-    if queues is not None:
-        found.append(functions.col("queue").isin([name.strip() for name in queues.split(",")]))
-    for column, glob in (("queue", pattern), ("routing_key", routing_key)):
-        if glob is not None:
-            found.append(functions.col(column).like(_like(glob)))
+    if routing_key is not None:
+        found.append(functions.col("routing_key").like(_like(routing_key)))
     for column, value in (("message_id", message_id), ("correlation_id", correlation_id)):
         if value is not None:
             found.append(functions.col(column) == value)
@@ -215,7 +254,7 @@ def _conditions(
         found.append(either[0] | either[1])
     for moment, is_after in ((since, True), (until, False)):
         if moment is not None:
-            border = functions.timestamp_micros(functions.lit(int(moment.timestamp() * 1_000_000)))
+            border = functions.timestamp_micros(functions.lit(micros_of(moment)))
             found.append(functions.col("came") >= border if is_after else functions.col("came") <= border)
     return found
 

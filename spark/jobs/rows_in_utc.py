@@ -1,10 +1,20 @@
-"""Rows of Spark as dicts, with times in UTC."""
+"""Rows of Spark as dicts with times in UTC, and times as Spark compares them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def micros_of(moment: datetime) -> int:
+    """The microseconds since the epoch of a time with a zone.
+
+    They do not come from `timestamp()`, which is a float and may be a microsecond too small.
+    """
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def rows_in_utc(rows: Iterable[Any]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from warren.spark import read_archive, verify_archive
 from warren.spark.archive.archive_reader import MESSAGE_SCHEMA
 from warren.spark.archive.notes import ArchivedFile
 from warren.spark.errors import SparkSourceError
+from warren.spark.jobs import query as query_module
 from warren.spark.jobs.analyse import analyse
 from warren.spark.jobs.archive import archive
 from warren.spark.jobs.capacity import capacity
@@ -104,6 +105,58 @@ def test_conditions_may_name_bodies_and_times(spark, places):
         query(spark, **places, queues="nowhere")
     with pytest.raises(SparkSourceError, match="needs an archive, a broker's URL or a data directory"):
         query(spark, message_id="m-5")
+
+
+def test_a_condition_that_fails_for_a_message_is_explained(spark, places):
+    for where, reason in (("size / 0 > 1", "DIVIDE_BY_ZERO"), ("cast(routing_key as int) = 1", "CAST_INVALID_INPUT")):
+        with pytest.raises(SparkSourceError, match=rf"give a condition in Spark's SQL \(\[{reason}") as caught:
+            query(spark, **places, where=where)
+        assert caught.value.code == "E4"
+
+
+def test_a_message_that_is_archived_during_a_search_is_found(spark, broker, queue, tmp_path, monkeypatch):
+    """A message moves from its queue into the archive after the files of the archive were listed, and before the queue
+    is read.
+    """
+    broker.declare_queue(queue, durable=True)
+    target, given = str(tmp_path / "archive"), {"url": broker.url, "queue": queue}
+    archive(spark, target, **given)
+    publish(broker, queue, [1])
+    moved = []
+
+    def find_first(*args, **sought):
+        rows = find_messages(*args, **sought)
+        if not moved:
+            moved.append(archive(spark, target, **given))
+        return rows
+
+    monkeypatch.setattr(query_module, "find_messages", find_first)
+    assert found(spark, archive=target, url=broker.url, queues=queue) == [(queue, 0, "archive")]
+    assert moved[0].messages == 1
+
+
+def test_a_sharded_queue_means_its_shards(spark, broker, tmp_path):
+    """A sharded queue has no messages of its own, so its name means its shards, wherever they are searched."""
+    broker.declare_queue("parcels", durable=True, arguments={"x-warren-shards": 2})
+    broker.declare_queue("parcels_x", durable=True)
+    for number in range(8):
+        broker.publish(b"%d" % number, "parcels", delivery_mode=2)
+    broker.publish(b"x", "parcels_x", delivery_mode=2)
+    target = str(tmp_path / "archive")
+    archive(spark, target, url=broker.url, pattern="parcels*", keep=True)
+    live, archived = {"url": broker.url}, {"archive": target}
+    for place in (live, archived, live | archived):
+        for chosen in ({"queues": "parcels"}, {"pattern": "*els"}):
+            rows = find_messages(spark, **place, **chosen, with_body=True).collect()
+            assert sorted(bytes(row.body) for row in rows) == [b"%d" % number for number in range(8)]
+    shards = {"parcels_0", "parcels_1"}
+    for place, queues, there in ((live, "parcels_x, parcels", shards | {"parcels_x"}), (archived, "parcels", shards)):
+        tables = analyse(spark, **place, queues=queues).tables
+        assert {row["queue"] for row in tables["sizes"]} == there
+        assert {row["queue"] for row in tables["holes"]} == (shards if place is archived else set())
+    assert read_archive(spark, target, queue="parcels").count() == 8
+    broker.delete_queue("parcels")
+    broker.delete_queue("parcels_x")
 
 
 def test_a_queue_that_cannot_be_read_is_named_and_the_others_are_searched(spark, broker, places):
