@@ -44,7 +44,9 @@ def spark_writer(
     rows = spark.readStream.format("warren").options(**{"columns": "all", **options}).load()
     # The time of a micro-batch is in the checkpoint, so a micro-batch that runs again has the same rows.
     rows = rows.withColumn("archived_at", functions.current_timestamp())
-    rows = rows.withColumn("date", functions.to_date(functions.coalesce("arrived", "archived_at")))
+    # Dates are those of UTC, as in other archives. Spark would take those of the session's time zone.
+    micros = "unix_micros(coalesce(arrived, archived_at))"
+    rows = rows.withColumn("date", functions.expr(f"date_from_unix_date(int(floor({micros} / 86400000000)))"))
     if transform is not None:
         rows = transform(rows)
     os.makedirs(f"{target}/{OWN}", exist_ok=True)

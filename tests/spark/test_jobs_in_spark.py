@@ -184,6 +184,28 @@ def test_times_are_those_of_utc_wherever_the_driver_is(spark, places, monkeypatc
     assert tables["rates"][0]["bucket"] == row["came"].replace(hour=0, minute=0, second=0, microsecond=0)
 
 
+def test_dates_are_those_of_utc_in_every_session(spark, broker, places, queue, tmp_path):
+    """`since`, and the folders that Spark writes for days, do not depend on the time zone of the user's session."""
+    broker.declare_queue(queue, durable=True)
+    publish(broker, queue, [1])
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    # In one of these zones it is another day than in Greenwich at any time.
+    for zone_there in ("Pacific/Kiritimati", "Etc/GMT+12"):
+        spark.conf.set("spark.sql.session.timeZone", zone_there)
+        try:
+            today = datetime.now(UTC).date()
+            tables = analyse(spark, archive=places["archive"], since=(today - timedelta(days=1)).isoformat()).tables
+            soon = (datetime.now(UTC) + timedelta(minutes=1)).replace(tzinfo=None)
+            later = analyse(spark, archive=places["archive"], since=soon.isoformat()).tables
+            target = tmp_path / zone_there.replace("/", "-")
+            archive(spark, str(target), url=broker.url, queue=queue, keep=True, through_spark="parquet")
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", zone)
+        assert (len(tables["sizes"]), later["sizes"]) == (1, [])
+        (folder,) = target.glob("queue=*/date=*")
+        assert folder.name.removeprefix("date=") in (today.isoformat(), datetime.now(UTC).date().isoformat())
+
+
 def seeded_archive(folder):
     """An archive of two queues with figures that are easy to compute by hand; each message was archived 10 to 30 s
     after it arrived.
