@@ -28,6 +28,9 @@ EXITS = {
     **{"E7": EX_TEMPFAIL, "E8": EX_DATAERR, "E12": EX_UNAVAILABLE, "E13": EX_UNAVAILABLE, "E14": EX_TEMPFAIL},
 }
 
+#: Seconds of the longest time that an option takes.
+LONGEST = 100 * 365 * 86400
+
 Command = Callable[..., None]
 
 
@@ -115,10 +118,41 @@ def failures() -> Iterator[None]:
         sys.exit(INTERRUPTED)
     except Exception as error:
         last = [line for line in str(error).splitlines() if "SparkSourceError: " in line]
-        if not last:
+        if last:
+            text = last[-1].partition("SparkSourceError: ")[2]
+            raise CommandFailure(text, _exit_of(text)) from error
+        if isinstance(error, OSError):
+            raise CommandFailure(_without_number(error), _exit_of_system(error)) from error
+        reason = _reason_of_spark(error)
+        if reason is None:
             raise
-        text = last[-1].partition("SparkSourceError: ")[2]
-        raise CommandFailure(text, _exit_of(text)) from error
+        raise CommandFailure(f"Spark failed: {reason}", EX_SOFTWARE) from error
+
+
+def _without_number(error: OSError) -> str:
+    """The text of an error of the operating system, such as a folder that the user may not write."""
+    place = "" if error.filename is None else f"{error.filename}: "
+    return f"{place}{error.strerror or error}"
+
+
+def _exit_of_system(error: OSError) -> int:
+    """The exit code: most errors are about a path that the command was given, and a full disk may have room later."""
+    from ...spark.errors import is_full
+
+    if is_full(error):
+        return EX_TEMPFAIL
+    return EX_USAGE if error.filename is not None else EX_SOFTWARE
+
+
+def _reason_of_spark(error: Exception) -> str | None:
+    """The reason that Spark gives, such as a format that it does not have; None if the error is not Spark's, or comes
+    from Python code that Spark ran.
+    """
+    from pyspark import errors
+
+    if not isinstance(error, errors.PySparkException) or isinstance(error, errors.PythonException):
+        return None
+    return str(error).strip().partition("\n")[0]
 
 
 def _exit_of(text: str) -> int:
@@ -205,9 +239,12 @@ def duration(example: str) -> Callable[..., float | None]:
         from ...spark.option_values import Wrong, parse_seconds
 
         try:
-            return None if text is None else parse_seconds(text)
+            found = None if text is None else parse_seconds(text)
         except Wrong:
             raise click.BadParameter(f"'{text}' is not a time such as {example}") from None
+        if found is not None and found > LONGEST:
+            raise click.BadParameter(f"'{text}' is longer than a hundred years")
+        return found
 
     return parsed
 

@@ -115,7 +115,7 @@ def _text(value: Any) -> Any:
 @click.option("--url", help="A running broker.")
 @login
 @click.option("--queue", "queues", multiple=True, help="Only this queue; may be given several times.")
-@click.option("--since", metavar="DATE", help="Only what came on that day or later.")
+@click.option("--since", metavar="DATE", help="Only what came on that day or later, in UTC.")
 @click.option("--bucket", default="1m", show_default=True, help="The time that a row stands for: 10s, 1m, 1h, 1d.")
 @click.option("--report", required=True, type=click.Path(), help="The HTML file that is written.")
 @click.option("--tables", type=click.Path(), help="A folder for the tables as files of Parquet.")
@@ -134,7 +134,7 @@ def analyse(
         from ...spark.jobs.analyse import analyse as job
         from ...spark.jobs.analyse import check_analysis
 
-        check_analysis(**given)
+        check_analysis(report=report, **given)
     options = {"queues": ",".join(queues) or None, "report": report, "passwordFile": password_file, **given}
     with spark_session("analyse", master, conf, memory) as spark, progress_line(_computed, quiet=False) as shown:
         result = job(spark, on_progress=shown, **options)

@@ -2,19 +2,25 @@
 show progress.
 """
 
+import errno
 import json
 import os
 from unittest.mock import MagicMock
 
+import click
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import AnalysisException, PythonException, UnknownException
 
 from warren import Broker
-from warren.cli.failure import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, CommandFailure
+from warren.cli.failure import EX_CONFIG, EX_SOFTWARE, EX_TEMPFAIL, EX_UNAVAILABLE, EX_USAGE, CommandFailure
 from warren.cli.main import root
 from warren.cli.pipeline.archive_commands import _written
+from warren.cli.pipeline.command import failures
 from warren.spark.archive.through_spark import SparkRun
+from warren.spark.errors import SparkSourceError
 from warren.spark.jobs.archive import ArchiveProgress
+from warren.spark.jobs.capacity import capacity
 
 
 class Started(Exception):
@@ -43,6 +49,9 @@ def failure(*command):
         (["analyse", "--report", "r"], EX_USAGE, "needs one of an archive, a data directory, and a broker's URL"),
         (["analyse", "--report", "r", "--archive", "."], EX_USAGE, "is no archive: it has no folder '_warren'"),
         (["analyse", "--report", "r", "--url", "amqp://x", "--bucket", "1"], EX_USAGE, "give a time such as 10s"),
+        (["analyse", "--report", "r", "--url", "amqp://x", "--since", "May"], EX_USAGE, "a date such as 2026-11-23"),
+        (["analyse", "--report", ".", "--url", "amqp://x"], EX_USAGE, ".: Is a directory"),
+        (["analyse", "--report", "/proc/r", "--url", "amqp://x"], EX_USAGE, "/proc/r: "),
         (["capacity", "--archive", "."], EX_USAGE, "is no archive"),
         (["query", "--archive", "."], EX_USAGE, "is no archive"),
         (["replay", "--from", ".", "--to-queue", "q"], EX_USAGE, "is no archive"),
@@ -55,6 +64,35 @@ def test_a_mistake_is_shown_before_spark_starts(no_spark, broker, tmp_path, monk
         command = [*command, "--url", broker.url]
     found, _ = failure(*command)
     assert isinstance(found, CommandFailure) and found.code == code and text in str(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "/archive"), EX_USAGE, "/archive: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device", "/a"), EX_TEMPFAIL, "/a: No space left on device"),
+        (AnalysisException("[DATA_SOURCE_NOT_FOUND] no such format\nfoo"), EX_SOFTWARE, "Spark failed: [DATA_SOURCE_"),
+        (UnknownException("Job aborted: [E] SparkSourceError: queue 'q' is not warren"), EX_UNAVAILABLE, "queue 'q'"),
+    ],
+)
+def test_an_error_of_the_system_or_of_spark_is_one_line(error, code, text):
+    with pytest.raises(CommandFailure) as caught, failures():
+        raise error
+    assert caught.value.code == code and caught.value.message.startswith(text) and "\n" not in caught.value.message
+
+
+def test_a_fault_keeps_its_traceback():
+    for error in (ValueError("a fault"), PythonException("Traceback (most recent call last):")):
+        with pytest.raises(type(error)), failures():
+            raise error
+
+
+def test_a_time_without_an_end_is_refused():
+    found, _ = failure("compact", "--at", ".", "--older-than", "999999999999d")
+    assert isinstance(found, click.BadParameter) and "is longer than a hundred years" in str(found)
+    for growth in (float("nan"), float("inf"), 0.0):
+        with pytest.raises(SparkSourceError, match="'growth'.*give a number above 0"):
+            capacity(None, ".", growth=growth)
 
 
 def test_an_archive_waits_for_a_broker_that_is_away_and_says_so(no_spark, tmp_path):
