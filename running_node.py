@@ -35,6 +35,7 @@ from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.long_turn import LongTurnRecord
 from .runtime.loop.loop_base import LoopBase
 from .runtime.loop.outside import OutsideClient
+from .runtime.machine.forks import keep_from_forks
 from .runtime.system.address import LoopAddress
 from .settings import Settings
 from .store.data_dir.data_dir import DataDirError, claim
@@ -174,6 +175,8 @@ class RunningNode:
             self._claim = None if settings.data_dir is None else claim(settings.data_dir, settings.node_name)
         except DataDirError as error:
             raise DataDirUnusable(str(error)) from None
+        if self._claim is not None:
+            keep_from_forks(self._claim)
         clustering = clustering_of(settings, is_founder)
         # Other nodes recognise the processes of this run by the name of their system.
         name = f"{settings.node_name}-{os.urandom(INCARNATION_BYTES).hex()}"

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import time
+from contextlib import suppress
 
 import pytest
+
+from warren import Broker
+from warren.actors.contracts.node import to_node
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
@@ -130,3 +137,46 @@ def test_a_child_connects_as_a_client():
         """
     )
     assert printed == ["['from the child']"]
+
+
+def test_a_killed_program_leaves_nothing_open_although_a_child_lives(tmp_path):
+    """When the program is killed and a process that it has forked lives on, clients are disconnected, and another
+    broker can use the port, the data directory and the ports of the management process.
+    """
+    data = tmp_path / "data"
+    script = """
+        import signal
+        from warren.actors.contracts.node import to_node
+        broker = Broker(data_dir=sys.argv[1], management=True, management_port=0, prometheus_port=None).start()
+        while not (ports := broker._running.ask_node(to_node.status())["management"]):
+            time.sleep(0.02)
+        child, pipe = forked(lambda: print("runs", flush=True))
+        print(broker.port, ports["http"], child, flush=True)
+        sys.stdin.read(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    program = subprocess.Popen(
+        [sys.executable, "-c", BEGINNING + textwrap.dedent(script), str(data)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd="/",
+    )
+    numbers, _ = sorted(program.stdout.readline() for _ in range(2))
+    port, management_port, child = map(int, numbers.split())
+    # The child ends when the pipe to the program is closed, unless it is stopped.
+    os.kill(child, signal.SIGSTOP)
+    try:
+        client = socket.create_connection(("127.0.0.1", port), TIMEOUT)
+        # The child has the output of the program too, so nobody can wait for its end.
+        program.stdin.close()
+        program.wait(TIMEOUT)
+        with suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+        settings = {"data_dir": data, "management": True, "management_port": management_port, "prometheus_port": None}
+        with Broker(port, **settings) as second:
+            deadline = time.monotonic() + TIMEOUT
+            while not second._running.ask_node(to_node.status())["management"]:
+                assert time.monotonic() < deadline, "the port of the management process is in use"
+                time.sleep(0.02)
+    finally:
+        os.kill(child, signal.SIGKILL)

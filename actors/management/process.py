@@ -15,10 +15,11 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 
 from ...runtime.contract import Sender
+from ...runtime.machine.forks import keep_from_forks
 from ...runtime.process import Process
 from ..context.node_context import NodeContext
 from ..context.recent_log import RecentLog
@@ -64,7 +65,12 @@ class Management(Process):
             return
         self.recent_log = context.recent_log
         self.recent_log.open()
+        keep_from_forks(self)
         await self._begin()
+
+    def descriptors(self) -> Iterable[int]:
+        """The descriptor of the process's input, which ends only when no process has it any more."""
+        return () if self.child is None or self.child.stdin is None else (self.child.stdin.fileno(),)
 
     async def _begin(self) -> None:
         self.began = self.now()

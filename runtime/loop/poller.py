@@ -12,9 +12,11 @@ from __future__ import annotations
 import select
 import selectors
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ...portable import IS_PORTABLE
+from ..machine.forks import keep_from_forks
 
 #: Masks have the values of Linux's EPOLLIN | EPOLLPRI, EPOLLOUT and EPOLLERR | EPOLLHUP | EPOLLRDHUP, so that a mask
 #: from epoll needs no translation.
@@ -41,10 +43,15 @@ class Watches(Protocol):
 class Poller:
     """The owners of descriptors. A subclass supplies the system call."""
 
-    __slots__ = ("owners",)
+    __slots__ = ("__weakref__", "owners")
 
     def __init__(self) -> None:
         self.owners: dict[int, tuple[Any, int]] = {}
+        keep_from_forks(self)
+
+    def descriptors(self) -> Iterable[int]:
+        """All descriptors that are watched."""
+        return self.owners
 
     def watch(self, owner: Any, fd: int, mask: int) -> None:
         """Report `fd` to `owner` when it is ready for `mask`: READ, WRITE or both; 0 stops watching.

@@ -129,6 +129,10 @@ class Claim:
         self.directory = directory
         self._lock = lock
 
+    def descriptors(self) -> Iterable[int]:
+        """The descriptor of the lock, which is held as long as any process has it."""
+        return (self._lock,) if self._lock >= 0 else ()
+
     def release(self) -> None:
         """Unlock the directory. The caller has closed all files in it. Idempotent."""
         lock, self._lock = self._lock, -1
