@@ -214,10 +214,10 @@ class LoopBase(ActorBase):
 
     def _rounds(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
         threads, descriptors, ready, timers = self.threads, self.descriptors, self.ready, self.timers
-        calls = threads.calls
         lanes, light, shared, active = self.lanes, self.lanes.light, self.lanes.shared, self.lanes.active
-        monotonic, watchdog, direct = time.monotonic, self.watchdog, self._direct
+        calls, monotonic, watchdog, direct = threads.calls, time.monotonic, self.watchdog, self._direct
         next_poll = next_mark = next_care = 0.0
+        watchdog.mark()
         is_limited = condition is not None or deadline is not None
         now = monotonic()
         while not self.is_stopping:

@@ -59,7 +59,9 @@ class Watchdog:
         self._unlogged = 0
 
     def mark(self) -> None:
-        """Remember what the processor's clock shows, from time to time between two turns."""
+        """Remember what the processor's clock shows: when a thread begins to run the loop, because the clock is that of
+        the thread, and from time to time between two turns.
+        """
         self._marked = self._processor()
 
     def note(self, cell: Cell, message: Any, seconds: float) -> float:

@@ -9,8 +9,9 @@ import weakref
 from types import SimpleNamespace
 
 import pytest
-from thespian.actors import Actor
+from thespian.actors import Actor, ActorSystem
 
+from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.loop.watchdog import FLOOR_SECONDS, QUIET_SECONDS, REMEMBERED, Watchdog
 from warren.runtime.process import Process
 
@@ -162,6 +163,20 @@ def test_every_long_turn_is_logged_however_many_longer_ones_there_were(caplog):
 
 
 class TestOnALoop:
+    def test_what_the_thread_did_before_it_ran_the_loop_does_not_count(self):
+        """The first turn is charged with its own processor time. Until the loop had read the processor's clock once,
+        all that the program had computed before counted as a part of that turn.
+        """
+        base = LoopBase(name="first", thread=False)
+        try:
+            labourer = ActorSystem(systemBase=base, transientUnique=True).createActor(Labourer)
+            Labourer.on_burn(None, None, 0.3)
+            base.enqueue(base.address, labourer, ("wait", 0.2))
+            base.run_for(0.3)
+            assert all(turn.seconds < 0.1 for turn in base.watchdog.longest), base.watchdog.longest
+        finally:
+            base.shutdown()
+
     def test_a_long_turn_is_recorded_and_logged(self, base, system, client, caplog):
         labourer = system.createActor(Labourer)
         name = client.ask(labourer, ("name",), WAIT)
