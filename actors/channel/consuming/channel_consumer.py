@@ -64,6 +64,13 @@ class ChannelConsumer:
     #: Deliveries of shards that arrived before consume-ok, as the arguments of `deliver`: the client must receive
     #: consume-ok first.
     early: list[tuple[Address[ToQueue], str, str, list[DeliveryRun]]] = field(default_factory=list)
+    #: Whether the broker is to cancel it behind consume-ok, because it has lost a queue before.
+    is_lost: bool = False
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether its queue has it. The consumer of a sharded queue is still starting then: the shards follow."""
+        return self.stage == "running" or (self.stage == "starting" and self.parts is not None)
 
     @property
     def is_bounded(self) -> bool:

@@ -195,6 +195,8 @@ class ChannelConsumers:
             self._output.put_method(methods.BasicConsumeOk(tag))
         if shards:
             early, consumer.early = consumer.early, []
+            if consumer.is_lost:
+                self.cancel_by_broker(consumer)
             for delivery in early:
                 self.deliver(*delivery)
 
@@ -355,12 +357,12 @@ class ChannelConsumers:
             if not self._is_running():
                 return
             consumer = consumers.pop()
-            if consumer.stage != "running" or not self._table.has(consumer):
+            if not consumer.is_registered or not self._table.has(consumer):
                 continue
             if crashed is None and self.by_tag[consumer.tag] is not consumer:
                 continue  # a shard is deleted with its logical queue, whose end cancels the consumer
             if crashed is None or cancels_on_failover(consumer.row, consumer.arguments):
-                self.cancel_by_broker(consumer)
+                self._lose(consumer)
             else:
                 consumer.life += 1
                 again.append(consumer)
@@ -375,7 +377,7 @@ class ChannelConsumers:
         except AmqpError:
             for consumer, life in lives:
                 if self._attempt_goes_on(consumer, life):
-                    self.cancel_by_broker(consumer)
+                    self._lose(consumer)
             return
         for consumer, life in lives:
             if not self._attempt_goes_on(consumer, life):
@@ -391,15 +393,20 @@ class ChannelConsumers:
                 return  # `on_down` starts another attempt
             except AmqpError:
                 if self._attempt_goes_on(consumer, life):
-                    self.cancel_by_broker(consumer)
+                    self._lose(consumer)
+
+    def _lose(self, consumer: ChannelConsumer) -> None:
+        """Cancel a consumer that has lost its queue: while shards are asked to register it, after its consume-ok."""
+        whole = self.by_tag[consumer.tag]
+        whole.is_lost = whole.stage == "starting"
+        if not whole.is_lost:
+            self.cancel_by_broker(consumer)
 
     def _attempt_goes_on(self, consumer: ChannelConsumer, life: int) -> bool:
         """Whether an attempt to register the consumer again goes on: the client has not cancelled it, the channel is
         not closing, and the queue has not crashed once more, which begins another attempt.
         """
-        return (
-            self._is_running() and consumer.stage == "running" and consumer.life == life and self._table.has(consumer)
-        )
+        return self._is_running() and consumer.is_registered and consumer.life == life and self._table.has(consumer)
 
     # -- deliveries ---
 

@@ -58,6 +58,18 @@ class Answering(Stub):
         self.asked.clear()
 
 
+class Registering(Answering):
+    """The same, which keeps the tags of its consumers."""
+
+    def __init__(self):
+        super().__init__()
+        self.consumers = []
+
+    def on_consume(self, sender, channel_id, address, tag, *fields):
+        self.consumers.append(tag)
+        self.reply(sender, True)
+
+
 def sharded(stage, count=2):
     """The logical queue `q`, and its shards."""
     whole = stage.queue("q", process=Answering)
@@ -210,3 +222,39 @@ def test_a_delivery_of_an_earlier_process_is_dropped(stage):
     channel.ack(0, multiple=True)
     stage.settle()
     assert not again.actor.take("settle")
+
+
+def test_a_consumer_that_loses_a_shard_while_it_is_registered_is_cancelled_at_all_shards(stage):
+    """When a shard crashes while the next one is asked, the client gets consume-ok before basic.cancel, and no shard
+    keeps the consumer. Shards that were asked later once kept it, and sent their messages in vain again and again.
+    """
+    whole, (one, two, three) = sharded(stage, 3)
+    del two.actor.answers["consume"]
+    channel = stage.channel()
+    channel.send(BasicConsume(queue="q", consumer_tag="t", arguments=CANCELS))
+    stage.settle()
+    crash(stage, one)
+    stage.settle()
+    stage.tell(stage.metadata, two.address, "release", True)
+    stage.settle()
+    assert kinds(channel) == [BasicConsumeOk, BasicCancel]
+    for queue in (whole, two, three):
+        assert queue.actor.take("cancel") == [(channel.id, "t")]
+    assert not channel.actor.consumers.queue_ids()
+
+
+def test_a_consumer_is_registered_again_if_the_logical_queue_crashes_before_its_shards_have_answered(stage):
+    """The logical queue counts the consumers, and ends with the last one if it is an auto-delete queue."""
+    whole, (one, other) = sharded(stage)
+    del other.actor.answers["consume"]
+    channel = stage.channel()
+    channel.send(BasicConsume(queue="q", consumer_tag="t"))
+    stage.settle()
+    again = stage.queue("q", process=Registering)
+    stage.routing.put_queue(replace(again.row, shards=2))
+    stage.actor(stage.metadata).answers["await_restart"] = stage.routing.queue("/", "q")
+    crash(stage, whole)
+    stage.settle()
+    stage.tell(stage.metadata, other.address, "release", True)
+    stage.settle()
+    assert again.actor.consumers == ["t"] and kinds(channel) == [BasicConsumeOk]
