@@ -33,6 +33,8 @@ class GroupMember:
     weight: int = 1
     #: Whether the group is one of its consumers.
     is_joined: bool = False
+    #: How often the group has begun to consume from it.
+    joins: int = 0
     #: How many questions it has not answered yet. Once it has answered all of them, the group has its offer, if it has
     #: messages to offer.
     questions: int = 0

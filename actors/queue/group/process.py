@@ -150,7 +150,9 @@ class GroupQueue(Queue):
     async def _join(self, member: GroupMember) -> None:
         """Consume from a member."""
         member.is_joined = True
+        member.joins += 1
         member.questions += 1
+        join = member.joins
         self.monitor(member.address, MEMBER + member.row.queue_id)
         # The group consumes as a channel does, at its own address: of all that a queue sends channels, a member sends
         # the group deliveries and requests to a limiter only, and the group handles these.
@@ -162,6 +164,9 @@ class GroupQueue(Queue):
         except ProcessDown:
             return  # `on_down` drops the member
         except AmqpError as error:
+            if member.joins != join:
+                self.role.answered(member)
+                return  # the group has left and joined again meanwhile, and that has an answer of its own
             if member.name not in self._refusing:
                 self._refusing.add(member.name)
                 log.warning("%s gets nothing from its member '%s': %s", self.label, member.name, error.text)

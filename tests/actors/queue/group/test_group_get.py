@@ -37,3 +37,40 @@ def test_a_member_that_is_being_deleted_counts_as_empty():
         stage.settle()
         answer, body = channel.frames()
         assert type(answer) is BasicGetOk and body == b"of b"
+
+
+class Undecided(Ending):
+    """Stands for a queue that answers consumers later, in their order."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def on_consume(self, sender, *fields):
+        self.asked.append(sender)
+
+    def on_refuse(self, sender):
+        self.reply_error(self.asked.pop(0), AmqpError(403, "in exclusive use"))
+
+    def on_accept(self, sender):
+        self.reply(self.asked.pop(0), True)
+
+
+def test_a_refusal_does_not_end_a_later_join():
+    """The consumer of a group leaves and another one comes before a member has answered the first time. Its refusal
+    does not concern the second time: the group once forgot the member, and consumed from it twice a second later.
+    """
+    with Stage() as stage:
+        group = Group(stage)
+        member = stage.queue("a", process=Undecided)
+        group.stage.tell(stage.metadata, group.address, "queue_changed", "a")
+        group.add_consumer()
+        group.tell(group.consumers[0], "cancel", "c")
+        stage.settle()
+        group.add_consumer()
+        assert len(member.actor.asked) == 2
+        for answer in ("refuse", "accept"):
+            stage.tell(stage.metadata, member.address, answer)
+            stage.settle()
+        found = group.actor.role.member(member.id)
+        assert found is not None and found.is_joined and not found.is_awaited
