@@ -346,8 +346,12 @@ class ShardedQueue:
                 shard.consume(tag or f"ctag-{self.publisher}-", each, consumer.arrived, consumer.drop, future)
 
         self._on_loop(begin)
-        for shard, future in zip(self._shards, started):
-            self._wait_for(future, f"basic.consume on '{shard.queue}'")
+        try:
+            for shard, future in zip(self._shards, started):
+                self._wait_for(future, f"basic.consume on '{shard.queue}'")
+        except BaseException:
+            self.cancel()  # the other shards would go on to call the callback
+            raise
 
     def cancel(self) -> None:
         """End the consumer: wait for the callbacks that run, and requeue deliveries that no callback has received."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pika
 from pika.channel import Channel
+from pika.exceptions import ChannelClosedByBroker
 
 from .errors import PublishFailed, PublishReturned
 
@@ -202,6 +203,8 @@ class Shard:
             )
 
     def fail_waiting(self, reason: str) -> None:
+        """Fail what waits for a connection."""
+        self._fail_start(reason)
         waiting, self._waiting = self._waiting, deque()
         for publish in waiting:
             publish.future.set_exception(PublishFailed(publish.number, self.index, reason))
@@ -227,10 +230,9 @@ class Shard:
         self._is_consuming = False
         if self._consume is not None:
             self._consume[3](self)
-        started, self._started = self._started, None
-        if started is not None:
-            started.set_exception(RuntimeError(f"Shard {self.index} could not begin to consume: {reason}"))
-            self._consume = None
+        if isinstance(reason, ChannelClosedByBroker):
+            # The broker has refused the consumer. If the connection was lost, the consumer begins on the next one.
+            self._fail_start(str(reason))
         gets, self._gets = self._gets, deque()
         for got in gets:
             got.set_exception(RuntimeError(f"Shard {self.index} could not be read: {reason}"))
@@ -242,6 +244,13 @@ class Shard:
         else:
             # Without a pause, basic.consume on a queue that was deleted would be repeated all the time.
             self._connection.ioloop.call_later(self._reconnect_delay, reopen)
+
+    def _fail_start(self, reason: str) -> None:
+        """If the consumer has not begun yet, report that it does not, and forget it."""
+        started, self._started = self._started, None
+        if started is not None:
+            started.set_exception(RuntimeError(f"Shard {self.index} could not begin to consume: {reason}"))
+            self._consume = None
 
     def get(self, answer: Future[Delivery | None]) -> None:
         """Fetch one message; the answer is None if the shard has none or has no channel.
@@ -314,7 +323,7 @@ class Shard:
             self._begin_consuming()
 
     def cancel(self, done: Future[None]) -> None:
-        consume, self._consume = self._consume, None
+        consume, self._consume, self._started = self._consume, None, None
         if consume is None or self._consuming is None or not self._consuming.is_open or not self._is_consuming:
             done.set_result(None)
             return

@@ -1,11 +1,14 @@
 """`ShardedQueue` lives on after what once ended the thread that runs its connections, or lost a message."""
 
 import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pika
 import pytest
 
 from warren.sharding import PublishFailed, ShardedQueue, ShardingError
+from warren.sharding.shard import Shard
 
 from .test_sharded_queue import Received, messages_in, name, publish_all, wait_until  # noqa: F401  name is a fixture
 
@@ -96,3 +99,57 @@ def test_a_shard_that_comes_back_is_consumed_again(broker_url, name, queue):  # 
     channel.queue_delete(f"{name}_1")
     connection.close()
     queue.cancel()
+
+
+def test_a_consumer_that_one_shard_refuses_consumes_from_none(broker_url, name, queue):  # noqa: F811
+    """When `consume` raises, no other shard goes on to call the callback, and a later call is not refused (FC-79)."""
+    connection = pika.BlockingConnection(pika.URLParameters(broker_url))
+    channel = connection.channel()
+    channel.queue_delete(f"{name}_1")
+    received = Received(4)
+    with pytest.raises(RuntimeError, match="could not begin to consume"):
+        queue.consume(received)
+    assert channel.queue_declare(f"{name}_0", passive=True).method.consumer_count == 0
+    queue.declare()
+    queue.consume(received)
+    publish_all(queue, 4)
+    assert sorted(received.wait()) == list(range(4))
+    connection.close()
+
+
+class Link:
+    """A connection of pika, whose channels answer nothing by themselves."""
+
+    is_open = True
+
+    def __init__(self):
+        self.consumed = []
+        self.ioloop = SimpleNamespace(call_later=lambda delay, function: None)
+
+    def channel(self, on_open_callback):
+        on_open_callback(self)
+
+    def __getattr__(self, method):
+        return lambda *args, **options: None
+
+    def basic_consume(self, queue, delivered, consumer_tag, callback):
+        self.consumed.append((queue, callback))
+
+
+def test_a_consumer_begins_on_the_next_connection_if_one_is_lost_meanwhile():
+    """A connection that is lost before consume-ok is as good as one that is lost before or after: the consumer begins
+    when there is another one (FC-77).
+    """
+    shard = Shard(0, "q", "", "q", 0.01, lambda function: function())
+    started = Future()
+    first, second = Link(), Link()
+    shard.link_opened(first)
+    shard.consume("t", 1, None, lambda shard: None, started)
+    assert [queue for queue, _ in first.consumed] == ["q_0"]
+    shard._consuming_closed(first, pika.exceptions.StreamLostError("lost"))
+    shard.link_lost("lost")
+    assert not started.done()
+    shard.link_opened(second)
+    ((_, begun),) = second.consumed
+    begun(None)
+    assert started.result(0) is None
