@@ -138,7 +138,9 @@ class ToDirectClient(ToChannelOwner):
 
     @message
     def fetch(self, vhost: str, queue: str, count: int, outcome: Outcome) -> list[FetchedMessage]:
-        """From operations: up to `count` messages of the queue, which are all settled with this outcome in the end."""
+        """From operations: up to `count` messages of the queue, fewer if they are large. All are settled with this
+        outcome in the end.
+        """
 
     @message
     def move(self, vhost: str, source: str, destination: str, count: int) -> Moved:

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 import pika
 import pytest
 
+from warren.actors.channel import direct_client
 from warren.actors.management.config import Config
 from warren.management.app import application
 from warren.management.copy.node_state import NodeState
@@ -317,3 +318,18 @@ def test_the_default_queue_type_of_a_virtual_host_counts(api, key):
     assert api.get("/api/vhosts/typed")["default_queue_type"] == "undefined"
     assert api("DELETE", "/api/queues/typed/q")[0] == 204
     assert api("DELETE", "/api/vhosts/typed")[0] == 204
+
+
+def test_large_messages_are_got_a_few_at_a_time(api, broker, monkeypatch):
+    """What one request gets is in memory several times, so it gets no further message after `FETCHED_BYTES_MAX` bytes;
+    `message_count` shows how many are left (CM-301).
+    """
+    monkeypatch.setattr(direct_client, "FETCHED_BYTES_MAX", 2_500)
+    assert api("PUT", "/api/queues/%2F/large", {})[0] == 201
+    for _ in range(5):
+        broker.publish(bytes(1_000), "large")
+    got = []
+    while rows := api("POST", "/api/queues/%2F/large/get", {**GET, "count": 100, "ackmode": "ack_requeue_false"})[1]:
+        got.append([row["message_count"] for row in rows])
+    assert got == [[4, 3, 2], [1, 0]]
+    assert api("DELETE", "/api/queues/%2F/large")[0] == 204
