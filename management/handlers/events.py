@@ -56,6 +56,9 @@ async def events(call: ApiCall) -> Any:
     paths = call.request.query_params.getlist("get")
     if not paths or len(paths) > PATHS_MAX:
         raise bad_request(f"a stream needs 1 to {PATHS_MAX} parameters 'get', each with a path below /api/")
+    if call.request.method == "HEAD":
+        # There is no body to wait for, and so no end of one: the connection would never be free again.
+        return Response(media_type="text/event-stream")
     streams: EventStreams = call.request.app.state.streams
     if streams.count >= STREAMS_MAX:
         raise HttpError(503, "service_unavailable", f"{STREAMS_MAX} streams of events are open; close some of them")

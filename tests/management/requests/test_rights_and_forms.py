@@ -72,3 +72,17 @@ def test_the_event_source_of_browsers_gets_a_stream(broker, api):
     finally:
         connection.close()
     assert api("GET", "/api/whoami", headers={"accept": "text/event-stream"})[0] == 406
+
+
+def test_the_head_of_a_stream_is_an_answer_that_ends(broker, api):
+    """HEAD has no body to wait for, so the connection serves the next request (CM-232)."""
+    connection = http.client.HTTPConnection("127.0.0.1", ports(broker)["http"], timeout=60)
+    try:
+        connection.request("HEAD", "/api/events?get=whoami", headers=api.headers)
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
+        assert answer.getheader("content-type").startswith("text/event-stream")
+        connection.request("GET", "/api/whoami", headers=api.headers)
+        assert connection.getresponse().status == 200
+    finally:
+        connection.close()
