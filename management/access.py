@@ -3,8 +3,8 @@
 A request has a name and a password in its header, a token of an OAuth 2 provider (`tokens.py`), or the cookie that
 `POST /api/login` sets. Where a client can send a name and a password only, the password may be a token. The cookie is
 opaque and signed with a key that only this process has. It expires after `management_session_minutes`, and when the
-user's password changes. Scripts of other sites cannot use it, because browsers do not send it with their requests
-(SameSite=Strict).
+user's password changes. Pages of other sites cannot use a login: browsers do not send the cookie with their requests
+(SameSite=Strict), and forms of other sites are refused with a name and a password too.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ REFUSALS: dict[Who, str] = {
 
 COOKIE = "auth"
 
+#: The types of content that a form of any page may have. Some browsers send none with an empty body.
+FORMS = frozenset({"", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded"})
+
 #: The password hash that is checked for an unknown user, so that response times do not reveal which users exist.
 NOBODY = base64.b64encode(bytes(36)).decode()
 
@@ -93,6 +96,7 @@ class Logins:
         header = request.headers.get("authorization", "")
         kind, _, value = header.partition(" ")
         if kind.lower() == "basic":
+            _check_not_forged(request, self._config.cors_allow_origins)
             name, password = _split(value)
             return await self.verify(name, password, request)
         if kind.lower() == "bearer" and self._tokens is not None:
@@ -171,6 +175,22 @@ def _check_same_site(request: Request) -> None:
     if request.method not in ("GET", "HEAD", "OPTIONS"):
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise HttpError(403, "forbidden", "a page of another site cannot change anything with this login")
+
+
+def _check_not_forged(request: Request, trusted: tuple[str, ...]) -> None:
+    """Refuse what a form on a page of another site may have sent. A browser that has once asked for the name and the
+    password adds them to every request, whichever page makes it. For other methods, headers and types of content than
+    those of forms it first asks this API by OPTIONS whether the site is one of `cors_allow_origins`.
+    """
+    headers = request.headers
+    origin = headers.get("origin")
+    if request.method != "POST" or origin is None or "x-requested-with" in headers:
+        return
+    if headers.get("content-type", "").partition(";")[0].strip().lower() not in FORMS:
+        return
+    is_own = origin.partition("://")[2].lower() == headers.get("host", "").lower()
+    if not is_own and origin not in trusted and "*" not in trusted:
+        raise HttpError(403, "forbidden", f"a form of {origin} cannot change anything with this login")
 
 
 def is_loopback(request: Request) -> bool:

@@ -70,6 +70,8 @@ def test_pages_of_the_named_origins_alone_may_use_the_api(api, own):
     assert api.answer_headers["access-control-allow-origin"] == ORIGIN
     assert own("GET", "/api/whoami", headers={"origin": "https://evil.example"})[0] == 200
     assert "access-control-allow-origin" not in api.answer_headers
+    for origin, status in ((ORIGIN, 204), ("https://evil.example", 403)):
+        assert own("POST", "/api/definitions", "{}", {"origin": origin, "content-type": "text/plain"})[0] == status
 
 
 def test_a_body_over_the_limit_is_refused(own):

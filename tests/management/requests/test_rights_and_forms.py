@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from ..conftest import ports
+from ..conftest import Api, ports
 
 POLICY = {"pattern": "^nothing$", "definition": {"max-length": 1}}
 
@@ -86,3 +86,35 @@ def test_the_head_of_a_stream_is_an_answer_that_ends(broker, api):
         assert connection.getresponse().status == 200
     finally:
         connection.close()
+
+
+#: The types of content that a form can have; None: some browsers send none with an empty body.
+FORM_TYPES = ("text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", None)
+
+
+@pytest.mark.parametrize("kind", FORM_TYPES)
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1.evil.example", "null"])
+def test_a_form_of_another_site_changes_nothing(api, origin, kind):
+    """A browser that knows the password sends it with the forms of all pages (CM-226)."""
+    client = Api(api.port)
+    del client.headers["content-type"]
+    headers = {"origin": origin, **({} if kind is None else {"content-type": kind})}
+    body = json.dumps({"users": [{"name": "intruder", "password": "pw", "tags": "administrator"}]})
+    status, value = client("POST", "/api/definitions", body, headers)
+    assert (status, value["error"]) == (403, "forbidden")
+    assert "intruder" not in [row["name"] for row in api.get("/api/users")]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "http://127.0.0.1:{port}"},
+        {"origin": "https://proxy.example", "x-requested-with": "warren"},
+        {"origin": "https://proxy.example", "content-type": "application/json"},
+    ],
+    ids=["a tool", "a form of this site", "the page behind a proxy", "a page that the browser has asked about"],
+)
+def test_who_is_no_form_of_another_site_may_post(api, headers):
+    headers = {"content-type": "text/plain"} | {name: text.format(port=api.port) for name, text in headers.items()}
+    assert api("POST", "/api/definitions", "{}", headers)[0] == 204
