@@ -49,8 +49,9 @@ export function user({ names: [name], reload }) {
     { id: "vhost", title: "Virtual host", cell: (row) => row.vhost }, { id: "exchange", title: "Exchange", cell: (row) => row.exchange },
     { id: "write", title: "Write", cell: (row) => row.write }, { id: "read", title: "Read", cell: (row) => row.read },
     { id: "clear", title: "", mark: (row) => row.exchange, cell: (row) => el("button", { class: "link", onclick: async () => {
-      if (!(await confirmed(`Clear the topic permissions of user '${name}' in virtual host '${row.vhost}'?`, "Clear"))) return;
-      if (await attempt(() => request("DELETE", `topic-permissions/${enc(row.vhost)}/${enc(name)}`))) reload();
+      const where = `virtual host '${row.vhost}'${row.exchange && ` with the exchange '${row.exchange}'`}`;
+      if (!(await confirmed(`Clear the topic permissions of user '${name}' in ${where}? The user may then use all routing keys there.`, "Clear"))) return;
+      if (await attempt(() => request("DELETE", `topic-permissions/${enc(row.vhost)}/${enc(name)}${row.exchange && `/${enc(row.exchange)}`}`))) reload();
     } }, "Clear") },
   ], (row) => `${row.vhost}\n${row.exchange}`, "Topic permissions");
   const remove = async () => {

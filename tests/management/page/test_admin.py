@@ -43,6 +43,21 @@ def test_a_user_is_added_given_permissions_and_deleted(screen, api):
     screen.until(lambda: "guest" in screen.text("main tbody") and "anna" not in screen.text("main tbody"))
 
 
+def test_topic_permissions_are_cleared_for_one_exchange(screen, api, user):
+    """Those for other exchanges stay: without any, a user may use all routing keys."""
+    user("management", name="gardener")
+    for exchange in ("plants", "tools"):
+        body = {"exchange": exchange, "write": "a", "read": "b"}
+        assert api("PUT", "/api/topic-permissions/%2F/gardener", body)[0] in (201, 204)
+    assert api("DELETE", "/api/permissions/%2F/gardener")[0] == 204
+    screen.go("#/users/gardener")
+    screen.until(lambda: "plants" in screen.text("main"))
+    screen.press("Clear")
+    screen.press("Clear", "dialog")
+    screen.until(lambda: "plants" not in screen.text("main"))
+    assert [row["exchange"] for row in api.get("/api/topic-permissions/%2F/gardener")] == ["tools"]
+
+
 def test_a_virtual_host_is_added_traced_and_deleted(screen, broker, api):
     """An administrator adds a virtual host with a default type of queues, and traces it; the dialog before its deletion
     says what would be deleted with it (CM-410).
