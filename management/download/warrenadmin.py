@@ -223,8 +223,9 @@ def get(broker: AdminApi, options: argparse.Namespace) -> None:
 
 def export(broker: AdminApi, options: argparse.Namespace) -> None:
     (file,) = options.words
+    definitions = broker.request("GET", _definitions(options))  # first, so that a refusal leaves an earlier file alone
     with open(file, "w", encoding="utf-8") as written:
-        json.dump(broker.request("GET", _definitions(options)), written, indent=2)
+        json.dump(definitions, written, indent=2)
     say(options, f"Exported definitions to {file}")
 
 

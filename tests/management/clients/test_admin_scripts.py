@@ -66,6 +66,14 @@ def test_it_declares_publishes_gets_and_deletes(admin, tmp_path):
     assert "Not found" in admin("delete", "queue", "name=nosuch", code=1)
 
 
+def test_an_export_that_is_refused_leaves_the_file_alone(admin, tmp_path):
+    """The file may be the only backup of the definitions."""
+    file = tmp_path / "definitions.json"
+    file.write_text("{}")
+    admin("-p", "wrong", "export", str(file), code=1)
+    assert file.read_text() == "{}"
+
+
 def test_it_shows_everything(admin):
     """`rabbitmqadmin` lists every kind of object, shows the overview, and reports a wrong password (CM-320)."""
     for kind in ("users", "vhosts", "connections", "channels", "consumers", "nodes", "parameters", "policies"):
