@@ -13,7 +13,8 @@ from .json_text import erlang_term, parse_json
 
 VHOST_LIMITS = "vhost-limits", "limits"
 
-VHOST_LIMIT_NAMES = ("max-connections", "max-queues")
+MAX_QUEUES = "max-queues"
+VHOST_LIMIT_NAMES = ("max-connections", MAX_QUEUES)
 USER_LIMIT_NAMES = ("max-channels", "max-connections")
 
 

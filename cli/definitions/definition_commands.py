@@ -59,7 +59,8 @@ def import_definitions(call: Call, path: str | None, format: str, dry_run: bool)
 
     The whole file is checked first. If there are errors, all of them are listed and nothing is changed. A binding
     whose exchange or queue exists neither in the file nor in the node is left out, with a warning: RabbitMQ exports the
-    bindings of exclusive queues and internal exchanges without these.
+    bindings of exclusive queues and internal exchanges without these. So is a queue to which a broker gave its name.
+    What the node has with other properties stays as it is, with a warning as well.
     """
     document = _read(path)
     if path not in (None, "-"):

@@ -49,7 +49,7 @@ async def import_definitions(call: ApiCall) -> Any:
     names = [row.get("name") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     new = [name for name in names if isinstance(name, str) and name not in call.state.vhosts]
     await call.change("import_definitions", document=document, vhost=vhost)
-    for name in new:
+    for name in new if vhost is None else ():
         if (call.user.name, name) not in call.state.permissions:
             await call.change("add_vhost", name=name, granted_to=call.user.name)
     return CHANGED

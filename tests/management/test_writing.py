@@ -333,3 +333,21 @@ def test_large_messages_are_got_a_few_at_a_time(api, broker, monkeypatch):
         got.append([row["message_count"] for row in rows])
     assert got == [[4, 3, 2], [1, 0]]
     assert api("DELETE", "/api/queues/%2F/large")[0] == 204
+
+
+def test_definitions_of_one_virtual_host_change_nothing_else(api, broker):
+    """A whole document may be imported into a single virtual host. Its users, virtual hosts and permissions are those
+    of a whole node, so they are left alone (CM-313).
+    """
+    document = {
+        "users": [{"name": "stranger", "password": "pw", "tags": "administrator"}],
+        "vhosts": [{"name": "strange"}],
+        "permissions": [{"user": "guest", "vhost": "strange", "configure": "", "write": "", "read": ""}],
+        "global_parameters": [{"name": "strange", "value": 1}],
+        "queues": [{"name": "of the document", "vhost": "strange", "durable": True}],
+    }
+    assert api("POST", "/api/definitions/%2F", document)[0] == 204
+    assert api("DELETE", "/api/queues/%2F/of%20the%20document")[0] == 204
+    assert broker.vhosts() == ["/"] and [row["name"] for row in api.get("/api/users")] == ["guest"]
+    assert api.get("/api/permissions/%2F/guest")["configure"] == ".*"
+    assert "strange" not in [row["name"] for row in api.get("/api/global-parameters")]

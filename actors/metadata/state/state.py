@@ -16,6 +16,7 @@ from ....amqp.errors import AmqpError
 from ....definitions.changes import RecordPut, RecordRemoved
 from ....definitions.definitions import Definitions
 from ....definitions.errors import DefinitionError
+from ....definitions.limits import MAX_QUEUES
 from ....definitions.records import Policy
 from ....routing.changes import BindingAdded, ExchangePut, QueuePut, VhostAdded, VhostRemoved
 from ....routing.changes import Change as RowChange
@@ -227,7 +228,7 @@ def additions(state: State, command: Command) -> list[Change]:
     if isinstance(command, DeclareQueue):
         rows = _rows_for_queue(state, command)
         definitions = state.definitions
-        queues = new_queues(rows, command, definitions.vhost_limit(rows.vhost, "max-queues"), definitions)
+        queues = new_queues(rows, command, definitions.vhost_limit(rows.vhost, MAX_QUEUES), definitions)
         return [QueuePut(queue) for queue in queues]
     if isinstance(command, Bind):
         durable = new_binding(state.rows(command.vhost), command)

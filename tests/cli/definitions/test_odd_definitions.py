@@ -5,6 +5,7 @@ import math
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import pika
 import pytest
 
 from warren import BrokerError
@@ -59,6 +60,7 @@ POLICY = {"vhost": "/", "name": "p", "pattern": ".*"}
         {"queues": [{**QUEUE, "name": "first"}], "exchanges": [EXCHANGE, {**EXCHANGE, "type": "topic"}]},
         {"queues": [QUEUE], "exchanges": [{**EXCHANGE, "name": "", "type": "direct"}]},
         {"queues": [QUEUE], "bindings": [{**QUEUE, "source": "", "routing_key": "q"}]},
+        {"queues": [QUEUE], "bindings": [{**QUEUE, "source": "amq.headers", "arguments": {"x-match": "most"}}]},
     ],
 )
 def test_a_document_with_one_such_value_changes_nothing(broker, document):  # noqa: F811
@@ -81,3 +83,89 @@ def test_a_file_may_begin_with_a_mark_of_byte_order(broker, run, tmp_path):  # n
     path = tmp_path / "definitions.json"
     path.write_text(json.dumps({"queues": [QUEUE]}), encoding="utf-8-sig")
     assert run("import_definitions", str(path))[0] == 0
+
+
+def test_names_that_a_broker_has_given_are_left_out(broker, run):  # noqa: F811
+    """An export contains queues to which the broker gave a name for a client, and RabbitMQ's may contain exchanges of
+    its own. No other broker can declare them, so they are left out with a warning, and their bindings (CM-218).
+    """
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    generated = connection.channel().queue_declare("", auto_delete=True).method.queue
+    broker.bind(generated, "amq.topic", "k")
+    document = exported(run)
+    assert [row["name"] for row in document["queues"]] == [generated]
+    connection.channel().queue_delete(generated)
+    connection.close()
+    document["exchanges"] = [{**EXCHANGE, "name": "amq.rabbitmq.other"}]
+    document["queues"].append(QUEUE)
+    code, _, err = run("import_definitions", stdin=json.dumps(document))
+    assert code == 0
+    first, second, third = err.splitlines()
+    assert first.startswith("Warning: left out is the exchange 'amq.rabbitmq.other' in vhost '/': ")
+    assert second.startswith(f"Warning: left out is the queue '{generated}' in vhost '/': ")
+    assert third.startswith(f"Warning: left out is the binding of queue '{generated}' to exchange 'amq.topic'")
+    assert [row.name for row in broker.queues()] == ["q"]
+
+
+def limits(count):
+    return {"vhost": "/", "component": "vhost-limits", "name": "limits", "value": {"max-queues": count}}
+
+
+def queues(*names):
+    return [{**QUEUE, "name": name} for name in names]
+
+
+def test_an_export_may_have_more_queues_than_its_limit_allows(broker, run):  # noqa: F811
+    """A limit that is set later leaves the queues that are there, so it becomes valid after their import (CM-218)."""
+    for name in "abc":
+        broker.declare_queue(name, durable=True)
+    broker.set_vhost_limits({"max-queues": 1})
+    document = exported(run)
+    broker.set_vhost_limits({"max-queues": -1})
+    for name in "abc":
+        broker.delete_queue(name)
+    code, _, err = run("import_definitions", stdin=json.dumps(document))
+    assert (code, err) == (0, "")
+    assert [row.name for row in broker.queues()] == ["a", "b", "c"]
+    with pytest.raises(BrokerError, match=r"queue limit in vhost '/' \(1\) is reached"):
+        broker.declare_queue("d")
+
+
+def test_more_queues_than_the_node_allows_are_refused_before_the_first_change(broker, run):  # noqa: F811
+    """A document does not stop half-way at the limit of the virtual host (CM-217)."""
+    broker.declare_queue("a", durable=True)
+    broker.set_vhost_limits({"max-queues": 2})
+    code, _, err = run("import_definitions", stdin=json.dumps({"queues": queues("a", "b", "c")}))
+    assert code == 65 and "queues: the limit of vhost '/' is 2 queues. It has 1, and the document has 2 more" in err
+    assert [row.name for row in broker.queues()] == ["a"]
+    wider = {"parameters": [limits(3)], "queues": queues("a", "b", "c")}
+    assert run("import_definitions", stdin=json.dumps(wider))[0] == 0
+    assert [row.name for row in broker.queues()] == ["a", "b", "c"]
+
+
+def test_what_is_set_for_a_virtual_host_may_stand_beside_its_name(broker, run):  # noqa: F811
+    """RabbitMQ imports the description and the tags of a virtual host from its metadata or from beside its name."""
+    vhosts = [
+        {"name": "beside", "description": "one", "tags": ["a", "b"]},
+        {"name": "within", "metadata": {"description": "two", "tags": "a,b", "default_queue_type": None}},
+    ]
+    assert run("import_definitions", stdin=json.dumps({"vhosts": vhosts}))[0] == 0
+    found = {row["name"]: row["metadata"] for row in exported(run)["vhosts"]}
+    assert found["beside"] == {"description": "one", "tags": ["a", "b"]}
+    assert found["within"] == {"description": "two", "tags": ["a", "b"]}
+
+
+def test_what_the_node_has_with_other_properties_stays_as_it_is(broker, run):  # noqa: F811
+    """The rest is imported, as by RabbitMQ: a file that is loaded at each start must not keep a node from starting
+    because a client has declared a queue anew (CM-220, CM-313).
+    """
+    broker.declare_queue("q", arguments={"x-max-length": 5})
+    broker.declare_exchange("x", "topic")
+    document = {"queues": [QUEUE, {**QUEUE, "name": "other"}], "exchanges": [EXCHANGE]}
+    code, _, err = run("import_definitions", stdin=json.dumps(document))
+    assert code == 0
+    assert [line.partition(": inequivalent arg")[0] for line in err.splitlines()] == [
+        "Warning: left out is the exchange 'x' in vhost '/', which stays as it is",
+        "Warning: left out is the queue 'q' in vhost '/', which stays as it is",
+    ]
+    assert {row.name: row.durable for row in broker.queues()} == {"q": False, "other": True}

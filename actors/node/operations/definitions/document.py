@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from .....amqp.errors import AmqpError
@@ -11,7 +13,7 @@ from .....amqp.fields import FieldError, Table, encode_table, table_from
 from .....definitions import patterns
 from .....definitions.errors import DefinitionError
 from .....definitions.json_text import json_text, parse_json
-from .....definitions.limits import VHOST_LIMITS, user_limits, vhost_limits
+from .....definitions.limits import MAX_QUEUES, VHOST_LIMITS, user_limits, vhost_limits
 from .....definitions.password_rules import check_password
 from .....definitions.passwords import SALT_BYTES, SHA256, check_hash, hashed, is_password
 from .....definitions.policy_keys import checked_policy
@@ -27,7 +29,7 @@ from .....definitions.records import (
 from .....routing.arguments.equivalence import check_exchange_equivalence, check_queue_equivalence
 from .....routing.arguments.exchange_arguments import check_exchange_arguments
 from .....routing.arguments.queue_arguments import check_queue_declaration
-from .....routing.exchanges.exchange_types import check_exchange_type
+from .....routing.exchanges.exchange_types import check_binding, check_exchange_type
 from .....routing.phrases import check_not_reserved
 from .....routing.queue_types import with_default_type
 from .....routing.rows import QueueRow
@@ -41,8 +43,12 @@ from .changing import checked_default_type
 #: What RabbitMQ writes beside the sections.
 FACTS = frozenset(
     {"rabbit_version", "rabbitmq_version", "rabbitmq_definition_format", "product_name", "product_version"}
-    | {"original_vhost_name", "explanation", "metadata", "description", "default_queue_type", "limits"}
+    | {"original_cluster_name", "original_vhost_name", "explanation", "metadata", "description", "default_queue_type"}
+    | {"limits"}
 )
+
+#: The sections that are imported into a single virtual host. Those of the whole node are left alone.
+OF_VHOST = ("parameters", "policies", "exchanges", "queues", "bindings")
 
 #: Bytes of UTF-8 that a name has at most.
 NAME_MAX = 255
@@ -58,6 +64,7 @@ class Document:
     vhosts      the names of virtual hosts, which are created first
     records     users, permissions, policies and the like, which then become valid all at once
     requests    the declarations of exchanges, queues and bindings in this order, each with a phrase for errors
+    limits      limits of virtual hosts that become valid in the end
     """
 
     #: The sections that a document may have, in the order in which they are read.
@@ -73,17 +80,23 @@ class Document:
         self.errors: list[str] = []
         #: Bindings whose source or destination neither the document nor the node has, with the reason. RabbitMQ exports
         #: the bindings of exclusive queues and internal exchanges, but not these themselves, and imports such a file.
-        #: Unknown sections too: their names may be misspelt.
+        #: Queues and exchanges too whose names only a broker may give, unless the node has them: an export contains the
+        #: queues to which it gave a name for a client. Unknown sections too: their names may be misspelt.
         self.left_out: list[str] = []
         self.vhosts: list[str] = []
         self.records: list[Record] = []
         self.requests: list[tuple[str, Any]] = []
+        self.limits: list[Record] = []
         self._context = context
         self._vhost = vhost
         self._known_vhosts = set(context.routing.vhosts())
         self._known_users = {user.name for user in context.definitions.users.values()}
         #: The default queue types of the virtual hosts whose properties the document sets.
         self._default_types: dict[str, str] = {}
+        #: By virtual host: how many queues the document has that the node lacks.
+        self._new_queues: Counter[str] = Counter()
+        #: The limits of virtual hosts, by the name of the virtual host.
+        self._limits: dict[str, tuple[Parameter, dict[str, int]]] = {}
         #: What bindings may connect, beside what the node has: by virtual host and name the properties, which are
         #: compared if the document declares the thing again.
         self._queues: dict[tuple[str, str], tuple[bool, bool, Table]] = {}
@@ -91,7 +104,7 @@ class Document:
 
     def read(self, document: Mapping[str, object]) -> Iterator[None]:
         """Read the document in slices: the caller lets others have a turn at each step."""
-        for section in self.sections:
+        for section in self.sections if self._vhost is None else OF_VHOST:
             items = document.get(section) or []
             if not isinstance(items, list):
                 self.errors.append(f"{section}: this must be a list")
@@ -106,6 +119,7 @@ class Document:
                 if index % SLICE == SLICE - 1:
                     yield
             yield
+        self._place_limits()
         for key in document.keys() - {*self.sections, *FACTS}:
             near = difflib.get_close_matches(key, self.sections, 1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
@@ -142,7 +156,8 @@ class Document:
         name = item.name()
         if not name:
             raise _WrongError("a virtual host needs a name")
-        metadata = _Item(item.values.get("metadata") or {})
+        # RabbitMQ exports what is set for a virtual host as its metadata, and also imports it without this layer.
+        metadata = _Item({**_Item(item.values.get("metadata") or {}).values, **item.values})
         self.vhosts.append(name)
         self._known_vhosts.add(name)
         default = checked_default_type(metadata.text("default_queue_type", ""))
@@ -188,9 +203,34 @@ class Document:
         if component == "operator_policy":
             self._policy(vhost, name, _Item(value), True)
         elif (component, name) == VHOST_LIMITS:
-            self.records.append(Parameter(vhost, component, name, json_text(vhost_limits(json_text(value)))))
+            limits = vhost_limits(json_text(value))
+            self._limits[vhost] = Parameter(vhost, component, name, json_text(limits)), limits
         else:
             raise _WrongError(f"component {component} not found")
+
+    def _place_limits(self) -> None:
+        """Decide when limits become valid: before the queues are declared if they allow more of them than those of the
+        node, otherwise afterwards. A limit that is set when there are more queues leaves them, so an export may have
+        more queues than its limits allow.
+        """
+        routing, definitions = self._context.routing, self._context.definitions
+        new = self._new_queues
+        for vhost in {**new, **self._limits}:
+            allowed = definitions.vhost_limit(vhost, MAX_QUEUES)
+            if vhost in self._limits:
+                record, limits = self._limits[vhost]
+                given = limits.get(MAX_QUEUES, -1)
+                is_wider = allowed is not None and (given < 0 or given > allowed)
+                (self.records if is_wider else self.limits).append(record)
+                if is_wider:
+                    allowed = given if given >= 0 else None
+            if allowed is not None and vhost in new:
+                present = sum(row.shard_of is None for row in routing.queues(vhost))
+                if present + new[vhost] > allowed:
+                    self.errors.append(
+                        f"queues: the limit of vhost '{vhost}' is {allowed} queues. It has {present}, and the document "
+                        f"has {new[vhost]} more"
+                    )
 
     def _take_global_parameters(self, item: _Item) -> None:
         self.records.append(GlobalParameter(item.text("name"), json_text(item.values.get("value"))))
@@ -226,13 +266,16 @@ class Document:
             raise _WrongError("an exchange needs a name; every virtual host has the default exchange")
         check_exchange_type(kind)
         row, new = self._context.routing.exchange(vhost, name), (kind, durable, auto_delete, internal, arguments)
-        old = self._exchanges.get((vhost, name))
         if row is not None:
-            old = row.type, row.durable, row.auto_delete, row.internal, row.arguments
+            present = row.type, row.durable, row.auto_delete, row.internal, row.arguments
+            self._note_present("exchange", vhost, name, partial(check_exchange_equivalence, vhost, name, present, new))
+            return
+        old = self._exchanges.get((vhost, name))
         if old is not None:
             check_exchange_equivalence(vhost, name, old, new)
+        elif self._is_reserved("exchange", vhost, name):
+            return
         else:
-            check_not_reserved("exchange", name)
             check_exchange_arguments(vhost, name, arguments)
         self._exchanges[vhost, name] = new
         request = to_metadata.declare_exchange(vhost, name, kind, durable, auto_delete, internal, arguments, OPERATOR)
@@ -252,12 +295,18 @@ class Document:
         elif kind != "classic" and "x-queue-type" not in _names(arguments):
             arguments = Table((*arguments, ("x-queue-type", "S", kind.encode())))
         new = durable, auto_delete, arguments
-        old = self._queues.get((vhost, name)) if row is None else (row.durable, row.auto_delete, row.arguments)
+        if row is not None:
+            present = row.durable, row.auto_delete, row.arguments
+            self._note_present("queue", vhost, name, partial(check_queue_equivalence, vhost, name, present, new))
+            return
+        old = self._queues.get((vhost, name))
         if old is not None:
             check_queue_equivalence(vhost, name, old, new)
+        elif self._is_reserved("queue", vhost, name):
+            return
         else:
-            check_not_reserved("queue", name)
             check_queue_declaration(QueueRow(vhost, name, None, "", durable, auto_delete, None, arguments))
+            self._new_queues[vhost] += 1
         self._queues[vhost, name] = new
         request = to_metadata.declare_queue(vhost, name, durable, None, auto_delete, arguments, "", OPERATOR, True)
         self.requests.append((f"queue '{name}' in vhost '{vhost}'", request))
@@ -276,10 +325,32 @@ class Document:
                     f"there is no {of_kind} '{name}'"
                 )
                 return
+        check_binding(self._exchange_type(vhost, source), arguments)
         request = to_metadata.bind(
             vhost, kind, destination, source, item.name("routing_key", ""), arguments, "", OPERATOR
         )
         self.requests.append((f"binding of {kind} '{destination}' to exchange '{source}' in vhost '{vhost}'", request))
+
+    def _note_present(self, kind: str, vhost: str, name: str, check: Callable[[], None]) -> None:
+        """Leave a queue or an exchange as it is that the node has. That it has other properties than in the document is
+        an error only for a predefined exchange: the document may be imported at each start, and clients may have
+        declared the queue anew since it was written.
+        """
+        try:
+            check()
+        except AmqpError as error:
+            if name.startswith("amq."):
+                raise
+            self.left_out.append(f"the {kind} '{name}' in vhost '{vhost}', which stays as it is: {error.text}")
+
+    def _is_reserved(self, kind: str, vhost: str, name: str) -> bool:
+        """Whether only a broker may give this name. If so, the queue or exchange is left out, as RabbitMQ does."""
+        try:
+            check_not_reserved(kind, name)
+        except AmqpError as error:
+            self.left_out.append(f"the {kind} '{name}' in vhost '{vhost}': {error.text}")
+            return True
+        return False
 
     def _exists(self, kind: str, vhost: str, name: str) -> bool:
         if kind == "queue":
@@ -288,8 +359,20 @@ class Document:
         is_known = (vhost, name) in self._exchanges or self._context.routing.exchange(vhost, name) is not None
         return is_known or (vhost in self.vhosts and name in _PREDEFINED)
 
+    def _exchange_type(self, vhost: str, name: str) -> str:
+        """The type of an exchange that exists."""
+        row = self._context.routing.exchange(vhost, name)
+        if row is not None:
+            return row.type
+        found = self._exchanges.get((vhost, name))
+        return _PREDEFINED[name] if found is None else found[0]
 
-_PREDEFINED = {"amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match", "amq.rabbitmq.trace"}
+
+#: The predefined exchanges with their types.
+_PREDEFINED = {
+    **{"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic"},
+    **{"amq.headers": "headers", "amq.match": "headers", "amq.rabbitmq.trace": "topic"},
+}
 
 
 def _names(arguments: Table) -> set[str]:
@@ -305,7 +388,9 @@ class _Item:
         self.values: dict[str, object] = values
 
     def text(self, key: str, default: str | None = None) -> str:
-        value = self.values.get(key, default)
+        value = self.values.get(key)
+        if value is None:
+            value = default
         if not isinstance(value, str):
             raise _WrongError(f"'{key}' is missing" if value is None else f"'{key}' must be a text")
         if not is_text(value):

@@ -27,6 +27,9 @@ from .policies import OPERATOR_POLICY, rule_of
 
 log = logging.getLogger("warren.node")
 
+#: The log has at most this many lines about what an import has left out.
+LOGGED = 20
+
 
 @operation()
 async def export_definitions(operator: Operator) -> AsyncIterator[Rows]:
@@ -161,9 +164,9 @@ async def import_definitions(
 ) -> dict[str, object]:
     """Create what a document has and the node lacks; replace users, permissions, policies and the like.
 
-    With `vhost` everything in the document that is in a virtual host belongs to this one. Returns how many things of
-    each kind the document has, and as `left_out` a line for each binding of which an end does not exist, and for each
-    unknown section.
+    With `vhost` everything in the document that is in a virtual host belongs to this one, and nothing else is imported.
+    Returns how many things of each kind the document has, and as `left_out` a line for each binding of which an end
+    does not exist, for each queue and each exchange that cannot be declared, and for each unknown section.
     """
     if vhost is not None:
         check_vhost(operator, vhost)
@@ -177,6 +180,10 @@ async def import_definitions(
         await operator.process.next_turn()
     if not only_check:
         await _apply(operator, read)
+        for line in read.left_out[:LOGGED]:
+            log.warning("an import of definitions has left out %s", line)
+        if len(read.left_out) > LOGGED:
+            log.warning("the import has left out %d more", len(read.left_out) - LOGGED)
     return {**counts, "left_out": read.left_out}
 
 
@@ -224,3 +231,5 @@ async def _apply(operator: Operator, read: Document) -> None:
         except AmqpError as error:
             text = f"The import stopped at {phrase}: {error.text}. What comes before it in the document is in force."
             raise OperationError("unavailable", text) from None
+    if read.limits:
+        await change(operator, PutRecords(tuple(read.limits)))
