@@ -63,7 +63,7 @@ class Descriptors:
                 serve(cell, fd, mask, wanted)
                 now = monotonic()
                 if now > late and now - began > watchdog.floor:
-                    watchdog.note(cell, ("a descriptor",), now - began)
+                    watchdog.note(cell, ("a descriptor",), began, now)
                 if ready:
                     now = lanes.go_on(cell, base.turn, began, now)
                 if now > ends:
@@ -92,6 +92,6 @@ class Descriptors:
             base.descriptor_turn(cell, fd, mask, wanted)
             if base.ready:
                 base.lanes.admit(cell)
-            seconds = time.monotonic() - began
-            if seconds > base.watchdog.floor:
-                base.watchdog.note(cell, ("a descriptor",), seconds)
+            now = time.monotonic()
+            if now - began > base.watchdog.floor:
+                base.watchdog.note(cell, ("a descriptor",), began, now)

@@ -67,7 +67,8 @@ class DirectTurns:
             if now > over:
                 self.goes_on = True
                 return now
-            watchdog.mark()
+            if now >= watchdog.next_mark:
+                watchdog.mark(now)
             events = base.poller.poll(0)
             if len(events) > MOST_DESCRIPTORS or base.descriptors.unserved:
                 base.descriptors.unserved += events

@@ -296,7 +296,7 @@ class Lanes:
         """Note a turn that was long, and handled `message` last. If it was very long, clients go on at once for a
         while.
         """
-        if self._watchdog.note(cell, message, now - began) > LONG_TURN_SECONDS:
+        if self._watchdog.note(cell, message, began, now) > LONG_TURN_SECONDS:
             self.follow_until = now + LONG_TURN_MEMORY
 
     def give_up(self, now: float) -> bool:

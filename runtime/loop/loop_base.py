@@ -55,7 +55,7 @@ from .lanes import Lanes
 from .outside import Port, PrivateBase
 from .poller import READ, WRITE, Poller, SystemPoller
 from .threads import OtherThreads
-from .watchdog import MARK_SECONDS, Watchdog
+from .watchdog import Watchdog
 
 log = logging.getLogger("warren.runtime")
 
@@ -216,11 +216,13 @@ class LoopBase(ActorBase):
         threads, descriptors, ready, timers = self.threads, self.descriptors, self.ready, self.timers
         lanes, light, shared, active = self.lanes, self.lanes.light, self.lanes.shared, self.lanes.active
         calls, monotonic, watchdog, direct = threads.calls, time.monotonic, self.watchdog, self._direct
-        next_poll = next_mark = next_care = 0.0
-        watchdog.mark()
+        next_poll = next_care = 0.0
         is_limited = condition is not None or deadline is not None
         now = monotonic()
+        watchdog.mark(now)
         while not self.is_stopping:
+            if now >= watchdog.next_mark:
+                watchdog.mark(now)
             if calls:
                 threads.make_calls()
             if timers.heap and timers.heap[0][0] <= now:
@@ -230,7 +232,6 @@ class LoopBase(ActorBase):
                     if self.housekeep is not None and now >= next_care:
                         self.housekeep()
                         next_care = now + HOUSEKEEPING_SECONDS
-                    watchdog.mark()
                     now = direct.serve(self.poller.poll(0), now, timers.next_deadline())
                     continue
                 direct.goes_on = False
@@ -256,16 +257,12 @@ class LoopBase(ActorBase):
                     if self.housekeep is not None and now >= next_care:
                         self.housekeep()
                         next_care = now + HOUSEKEEPING_SECONDS
-                    watchdog.mark()
                     now = monotonic()
                     next_poll = now + POLL_INTERVAL
                 continue
-            if now >= next_mark:
-                if self.housekeep is not None and now >= next_care:
-                    self.housekeep()
-                    next_care = now + HOUSEKEEPING_SECONDS
-                watchdog.mark()
-                next_mark = now + MARK_SECONDS
+            if self.housekeep is not None and now >= next_care:
+                self.housekeep()
+                next_care = now + HOUSEKEEPING_SECONDS
             wake_at = timers.next_deadline()
             if deadline is not None and (wake_at is None or deadline < wake_at):
                 wake_at = deadline
@@ -318,7 +315,9 @@ class LoopBase(ActorBase):
                     self._poll_luck, self._unpolled = 0, UNPOLLED_SLEEPS
         events = poll(None if wake_at is None else min(max(0.0, wake_at - now), LONGEST_SLEEP))
         woke = monotonic()
-        self._polls_first = woke - now < POLLING_SECONDS
+        slept = woke - now
+        self.watchdog.slept += slept
+        self._polls_first = slept < POLLING_SECONDS
         if self._polls_first and self._unpolled:
             self._unpolled -= 1
             self._polls_first = False

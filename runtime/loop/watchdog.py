@@ -4,10 +4,11 @@ One thread serves all processes, and nothing interrupts a turn. A turn should ta
 that takes 100 ms is a fault of warren or of an extension, and the log says which process had it.
 
 The loop reads the clock once a turn, which costs it 0.05 µs, and passes on the turns that are longer than `floor`. What
-counts is processor time, so that a turn during which the operating system ran other programs is not blamed. The clock
-of processor time takes 0.3 µs to read, so it is not read at each turn, but at every poll of a busy loop, and every
-`MARK_SECONDS` in a loop that sleeps: the processor time of a turn is what passed since the last reading, at most the
-time of the turn itself.
+counts is processor time, so that a turn during which the operating system ran other programs is not blamed. To read the
+clock of processor time is a system call, at which the system likes to run another thread that was woken: once a
+millisecond it cost a tenth of the processor time of a durable message. So it is read every `MARK_SECONDS` (a **mark**)
+and after each long turn. The processor time since the last mark is that of the turn and of what the loop did before the
+turn without sleeping, which is bounded by how long that took (`awake`).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ WARNING_SECONDS = 0.1
 #: Seconds between two warnings at least; those between are counted.
 QUIET_SECONDS = 10.0
 
-#: Seconds between two readings of the processor's clock at least, while the loop sleeps between its rounds.
-MARK_SECONDS = 0.001
+#: Seconds between two marks at least, unless a turn is long.
+MARK_SECONDS = 0.01
 
 
 class Watchdog:
@@ -54,22 +55,33 @@ class Watchdog:
         self.longest: list[LongTurnRecord] = []
         #: A turn that took more seconds than this is passed to `note`.
         self.floor = FLOOR_SECONDS
-        self._marked = 0.0
+        #: What the processor's clock showed at the last mark, and when that was.
+        self._marked = self._marked_at = 0.0
+        #: When the next mark is due.
+        self.next_mark = 0.0
+        #: Seconds for which the loop has slept since the last mark.
+        self.slept = 0.0
         self._next_warning = 0.0
         self._unlogged = 0
 
-    def mark(self) -> None:
-        """Remember what the processor's clock shows: when a thread begins to run the loop, because the clock is that of
-        the thread, and from time to time between two turns.
+    def mark(self, now: float) -> None:
+        """Remember what the processor's clock shows at the time `now`: when a thread begins to run the loop, because
+        the clock is that of the thread, and between two turns when `next_mark` has come.
         """
         self._marked = self._processor()
+        self._marked_at, self.next_mark, self.slept = now, now + MARK_SECONDS, 0.0
 
-    def note(self, cell: Cell, message: Any, seconds: float) -> float:
-        """Note a turn that took `seconds` and handled `message` last. Returns its processor time."""
-        now = self._processor()
-        used, self._marked = min(seconds, now - self._marked), now
+    def note(self, cell: Cell, message: Any, began: float, ended: float) -> float:
+        """Note a turn and the `message` that it handled last. Returns the most processor time that it may have had.
+
+        It is remembered with the least, so that no process is blamed for the time of others.
+        """
+        awake, marked = began - self._marked_at - self.slept, self._marked
+        self.mark(ended)
+        most = min(ended - began, self._marked - marked)
+        used = min(most, self._marked - marked - awake)
         if used <= self.floor:
-            return used
+            return most
         actor = cell.actor
         name = str(cell.address.addressDetails).partition("/")[2]
         label = actor.label if cell.handlers is not None and actor is not None else ""
@@ -79,7 +91,7 @@ class Watchdog:
             self.floor = min(self.longest[-1].seconds, WARNING_SECONDS)
         if used >= WARNING_SECONDS:
             self._warn(turn)
-        return used
+        return most
 
     def _warn(self, turn: LongTurnRecord) -> None:
         now = self._monotonic()

@@ -79,12 +79,20 @@ class Dog:
         )
 
     def turn(self, seconds, used=None, message=("purge",)):
-        self.watchdog.mark()
-        self.processor.now += seconds if used is None else used
+        self.watchdog.mark(self.monotonic.now)
+        self.go_on(seconds, seconds if used is None else used)
+        if seconds > self.watchdog.floor:
+            self.note(seconds, message)
+
+    def go_on(self, seconds, used):
+        """The clocks go on by `seconds`, of which the loop has the processor for `used`."""
+        self.processor.now += used
         self.wall.now += seconds
         self.monotonic.now += seconds
-        if seconds > self.watchdog.floor:
-            self.watchdog.note(self.cell, message, seconds)
+
+    def note(self, seconds, message=("purge",)):
+        """A turn of `seconds` ends now."""
+        return self.watchdog.note(self.cell, message, self.monotonic.now - seconds, self.monotonic.now)
 
 
 def test_the_longest_turns_are_kept_the_longest_first():
@@ -115,10 +123,43 @@ def test_earlier_turns_do_not_count():
     so a reading includes earlier turns.
     """
     dog = Dog()
-    dog.watchdog.mark()
-    dog.processor.now += 5.0
-    dog.watchdog.note(dog.cell, ("purge",), 0.25)
-    assert [turn.seconds for turn in dog.watchdog.longest] == [0.25]
+    dog.watchdog.mark(dog.monotonic.now)
+    dog.go_on(5.0, 5.0)
+    dog.go_on(0.25, 0.25)
+    assert dog.note(0.25) == 0.25
+    assert [round(turn.seconds, 6) for turn in dog.watchdog.longest] == [0.25]
+
+
+def test_a_turn_is_blamed_for_no_more_than_it_must_have_used():
+    """Of 10 ms of processor time since the last mark, the 8 ms before the turn may have used up to 8: the turn of 6 ms,
+    in which other programs had the processor, is remembered with 2. For clients that wait it may have had 6.
+    """
+    dog = Dog()
+    dog.watchdog.mark(dog.monotonic.now)
+    dog.go_on(0.008, 0.008)
+    dog.go_on(0.006, 0.002)
+    assert round(dog.note(0.006), 6) == 0.006
+    assert [round(turn.seconds, 6) for turn in dog.watchdog.longest] == [0.002]
+
+
+def test_a_turn_after_a_sleep_is_remembered_whole():
+    """A loop that slept used no processor time meanwhile, so all that was used since the last mark is the turn's."""
+    dog = Dog()
+    dog.watchdog.mark(dog.monotonic.now)
+    dog.go_on(0.009, 0.0)
+    dog.watchdog.slept += 0.009
+    dog.go_on(0.006, 0.005)
+    assert round(dog.note(0.006), 6) == 0.005
+    assert [round(turn.seconds, 6) for turn in dog.watchdog.longest] == [0.005]
+
+
+def test_after_a_long_turn_the_next_one_is_measured_by_itself():
+    dog = Dog()
+    dog.watchdog.mark(dog.monotonic.now)
+    for used in (0.004, 0.003):
+        dog.go_on(0.004, used)
+        dog.note(0.004)
+    assert [round(turn.seconds, 6) for turn in dog.watchdog.longest] == [0.004, 0.003]
 
 
 def test_a_warning_now_and_then(caplog):
