@@ -321,7 +321,7 @@ def encode_table(table: tuple[tuple[str, str, Any], ...]) -> bytes:
                 name, letter, value = entry
                 try:
                     encoded = name.encode("utf-8", "surrogateescape")
-                except UnicodeEncodeError as error:
+                except (UnicodeEncodeError, AttributeError) as error:
                     raise FieldError(f"name cannot be encoded: {error}") from None
                 if len(encoded) > 255:
                     raise FieldError(f"name of {len(encoded)} bytes; at most 255 are allowed")
@@ -391,6 +391,8 @@ def table_from(mapping: Mapping[str, Any]) -> Table:
             value = item
             if is_table:
                 name, value = item
+                if not isinstance(name, str):
+                    raise FieldError(f"name must be a str, not {type(name).__name__}")
             if isinstance(value, (Mapping, list, tuple)) and not isinstance(value, Table):
                 if len(around) >= MAX_DEPTH:
                     raise TooDeep
