@@ -58,8 +58,6 @@ def _encoded(method: Method) -> bytes:
 
 class DirectClient(Process):
     contract = ToNewDirectClient
-
-    contract = ToNewDirectClient
     reply_errors = (AmqpError,)
 
     def on_start(self, sender: Sender, context: NodeContext, user: str | None = None) -> None:
@@ -136,10 +134,12 @@ class DirectClient(Process):
             if session.channel_id == channel_id:
                 session.go_on()
 
-    def on_channel_failed(self, sender: Sender, number: int, error: AmqpError) -> None:
+    def on_channel_failed(self, sender: Address[ToChannel], number: int, error: AmqpError) -> None:
         session = self._session_of(sender)
         if session is not None:
             session.fail(error)
+        # After such an error a channel waits for its owner to end it, as a connection that closes does.
+        self.send(sender, to_channel.shut_down())
 
     def on_channel_error(self, sender: Sender, number: int, code: int, text: str) -> None:
         """Do nothing: the channel.close that follows as output answers the request."""
