@@ -127,7 +127,7 @@ class Closing:
         if report == DROP:
             self.lost("dropped")
         elif report == SLOW_DROP:
-            self.ignores_input = True
+            self._ignore_input()
             connection.state = "closed"
             connection.start_timer(SLOW_DROP_SECONDS, CLOSE_TIMER)
         elif report == CLOSE_FRAME:
@@ -166,7 +166,7 @@ class Closing:
         is_open = connection.state in ("running", "blocked")
         wait = self._close_wait() if is_open and not error.fatal else SLOW_DROP_SECONDS
         if error.fatal:
-            self.ignores_input = True
+            self._ignore_input()
         connection.state = "closed"
         connection.pauses.clear()
         connection.reader.phase = CLOSING
@@ -220,11 +220,16 @@ class Closing:
 
     def hang_up_when_written(self) -> None:
         """Close the socket as soon as all output has been written."""
-        self.ignores_input = True
+        self._ignore_input()
         self.hangs_up_when_written = True
         self.connection.state = "closed"
         if not self.connection.output.size:
             self.hang_up()
+
+    def _ignore_input(self) -> None:
+        """Stop reading for good. What was still read would pile up in the reader, as fast as the client sends it."""
+        self.ignores_input = True
+        self.connection.refresh_watch()
 
     def hang_up(self) -> None:
         """Close the socket; the process ends when its channels and queues are cleaned up."""

@@ -66,6 +66,22 @@ def test_a_client_that_does_not_hang_up_after_close_ok(make_line, heartbeat, sec
     assert line.end == "closed" and line.has_ended
 
 
+def test_a_client_that_is_to_be_dropped_is_not_read(make_line):
+    """The broker does not read what a client sends that gets no answer any more (AB-18). It would keep as much as the
+    client can send in 3 s, and the client has not even logged in.
+    """
+    line = make_line()
+    line.start()
+    line.start_ok("NO-SUCH-MECHANISM")
+    line.settle()
+    received = line.info()["recv_oct"]
+    line.write(bytes(1_000_000))
+    line.run(1)
+    assert line.info()["recv_oct"] == received and line.end is None
+    line.run(3)
+    assert line.end is not None and line.take() == []
+
+
 def test_a_channel_that_does_not_answer_is_not_waited_for(make_line):
     line = make_line(channel_operation_timeout=2_000)
     line.open()
