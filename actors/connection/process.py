@@ -32,9 +32,9 @@ from ...amqp.constants import PROTOCOL_HEADER
 from ...amqp.errors import AmqpError
 from ...amqp.frames import method_frame
 from ...amqp.method import Method
-from ...amqp.parser.events import ACKS, METHOD, RUN
+from ...amqp.parser.events import ACKS, METHOD, PARTS, RUN
 from ...amqp.parser.frame_meanings import HANDSHAKE, RUNNING
-from ...amqp.parser.reader import FrameReader
+from ...amqp.parser.reader import PARTS_MAX, FrameReader
 from ...runtime.contract import Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
@@ -80,8 +80,8 @@ NEWCOMERS, LEAVERS = "newcomers", "leavers"
 OUTPUT_PAUSE = "output"
 
 #: Bounds on the events of the client that a connection handles in one turn: each run of messages and each group of
-#: acknowledgements counts 1 or more, each other method 16, because it may open a channel. 512 KiB of input may be
-#: 26,000 of them. The rest waits for the next turn.
+#: acknowledgements counts 1 or more, a frame that is only a part of a message 1, and each other method, or fault, 16,
+#: because it may open a channel. 512 KiB of input may be 65,000 of them. The rest waits for the next turn.
 EVENTS_PER_TURN = 1024
 METHOD_COUNTS = 16
 
@@ -306,6 +306,9 @@ class Connection(Process):
                 # Reading goes on, because the client's close may follow the fault (AB-30).
                 channels.flush()
                 closing.fail(error)
+                left -= METHOD_COUNTS
+                if left <= 0:
+                    self._end_turn()
                 continue
             if reader.content_started:
                 reader.content_started = False
@@ -320,14 +323,20 @@ class Connection(Process):
                 left -= 1 + len(event[2]) // ACKS_AS_ONE
             elif kind is METHOD:
                 left -= METHOD_COUNTS + reader.frame_size // ARGUMENTS_COUNT
+            elif kind is PARTS:
+                left -= PARTS_MAX
             else:
                 left -= 1
             if left <= 0:
-                self.pause(TURN_PAUSE)
-                self.spawn(self._read_on())
+                self._end_turn()
             if not reader.has_more:
                 break
         channels.flush()
+
+    def _end_turn(self) -> None:
+        """Read no more events in this turn, because it has handled as many as it may."""
+        self.pause(TURN_PAUSE)
+        self.spawn(self._read_on())
 
     async def _read_on(self) -> None:
         await self.next_turn()

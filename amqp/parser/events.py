@@ -17,6 +17,9 @@ METHOD = "method"
 HEARTBEAT = "heartbeat"
 #: A basic.publish whose body exceeds `max_body_size`: `(OVERSIZED, channel, method_payload, props, body_size)`.
 OVERSIZED = "oversized"
+#: Frames that have completed nothing yet, such as parts of a body, or that are skipped: `(PARTS, 0)`. It comes after
+#: many of them, so that the caller can let others have their turn.
+PARTS = "parts"
 
 #: One of the tuples above; the first element is its kind.
 Event = tuple[Any, ...]

@@ -60,7 +60,7 @@ from ..errors import AmqpError
 from ..frames import HEAD
 from ..methods import BasicPublish
 from .assembly import Assembly
-from .events import ACKS, METHOD, RUN, Event
+from .events import ACKS, METHOD, PARTS, RUN, Event
 from .frame_meanings import RUNNING, FrameMeanings, snippet
 from .known_headers import KnownHeaders
 from .large_content import LargeContent, LargeStart, fits, is_worth_it, large_start
@@ -75,6 +75,10 @@ _ACK_FRAME_SIZE = 21
 
 #: The most acks of one event. A read of 512 KiB may have 25,000, which take 7 ms.
 ACKS_MAX = 4096
+
+#: Frames in a row without an event, behind which PARTS is returned. Such a frame takes 1 µs, and a read of 512 KiB may
+#: have 65,000 of them: empty body frames, or frames of other channels while the connection closes.
+PARTS_MAX = 256
 
 #: Publishes that are compared with one that matches a header pattern, at first; see `HeaderPattern.count_alike`. They
 #: are twice as many after each comparison that found all of them alike, up to `ALIKE_MOST`.
@@ -221,7 +225,7 @@ class FrameReader:
                 return event
         if self._position == len(self._buffer) and not self._chunks:
             return None  # the usual last call for each piece of input
-        while True:
+        for _ in range(PARTS_MAX):
             if self._position == len(self._buffer) and self._chunks:
                 self._next_chunk()
             if self._fast and self.phase == RUNNING:
@@ -234,6 +238,7 @@ class FrameReader:
                 return event
             if self._position == before and not self._join():
                 return None
+        return PARTS, 0
 
     def _next_chunk(self) -> None:
         """Go on in the next chunk, when the whole buffer has been consumed."""
