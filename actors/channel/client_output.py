@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
+from ...amqp import methods
 from ...amqp.frames import fit, method_frame
 from ...amqp.method import Method
 from ..contracts.channel import DeliveryNotice
@@ -31,7 +32,7 @@ class ClientOutput:
     that they are not copied; `frames` then begins again behind them.
     """
 
-    __slots__ = ("frame_max", "frames", "notices", "number", "pieces")
+    __slots__ = ("frame_max", "frames", "has_sent_close", "notices", "number", "pieces")
 
     def __init__(self, number: int, frame_max: int) -> None:
         self.number = number
@@ -40,13 +41,25 @@ class ClientOutput:
         self.notices: list[DeliveryNotice] = []
         #: The part of the output that goes to the socket before `frames`.
         self.pieces: list[bytes] = []
+        #: Whether channel.close has been put, which no method may follow but close-ok (AB-54).
+        self.has_sent_close = False
 
     def put_method(self, method: Method) -> None:
-        self.frames.append(method_frame(self.number, method))
+        """Append a method. Does nothing behind channel.close: a method that the client sent before may still be under
+        way when the broker closes the channel, for example because an acknowledgement is overdue.
+        """
+        if not self.has_sent_close:
+            self.frames.append(method_frame(self.number, method))
 
     def put_content(self, content: bytes) -> None:
         """Append a content with this channel's number, in frames of at most `frame_max` bytes."""
-        self.frames.append(fit(content, self.number, self.frame_max))
+        if not self.has_sent_close:
+            self.frames.append(fit(content, self.number, self.frame_max))
+
+    def put_close(self, method: methods.ChannelClose | methods.ChannelCloseOk) -> None:
+        """Append channel.close or close-ok."""
+        self.frames.append(method_frame(self.number, method))
+        self.has_sent_close = True
 
     def put_deliveries(self, heads: Iterable[bytes], contents: Iterable[bytes]) -> None:
         """Append deliveries of which at least one is large: the method frame and the content of each."""

@@ -345,7 +345,7 @@ class Channel(Process):
         elif self.state == "closing" and type(method) in (methods.ChannelClose, methods.ChannelCloseOk):
             is_crossed = type(method) is methods.ChannelClose
             if is_crossed:
-                self.output.put_method(methods.ChannelCloseOk())
+                self.output.put_close(methods.ChannelCloseOk())
             self._end(is_crossed)
 
     def _wait_for(self, waiting: Awaitable[None]) -> None:
@@ -391,14 +391,14 @@ class Channel(Process):
 
     async def _close_after_error(self, error: AmqpError) -> None:
         await self._release()
-        self.output.put_method(methods.ChannelClose(error.code, error.reply_text, error.class_id, error.method_id))
+        self.output.put_close(methods.ChannelClose(error.code, error.reply_text, error.class_id, error.method_id))
         self.resume()
 
     async def close(self, method: methods.ChannelClose) -> None:
         """Handle the client's channel.close."""
         self.state = "closing"
         await self._release()
-        self.output.put_method(methods.ChannelCloseOk())
+        self.output.put_close(methods.ChannelCloseOk())
         self._end(is_crossed=False)
 
     def _end(self, is_crossed: bool) -> None:
