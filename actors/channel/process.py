@@ -69,6 +69,10 @@ from .transaction import Transaction
 #: Methods that are handled together with those behind them in the backlog that continue them.
 _TAKING_AHEAD = (methods.BasicReject, methods.BasicNack)
 
+#: The kind of an entry of the backlog that is no event of the client: `(HANDLED, sender)` has the sender of `handled`
+#: answered when everything in front of it is done.
+HANDLED = "handled"
+
 #: The owner's name as a credit peer.
 CONNECTION = "connection"
 
@@ -259,6 +263,12 @@ class Channel(Process):
                     self.transaction.check_backlog()
                 return
 
+    def on_handled(self, sender: Sender) -> bool | None:
+        if not self.busy and not self.backlog:
+            return True
+        self.backlog.append((HANDLED, sender))
+        return None
+
     def _refresh_input_pause(self) -> None:
         """Have the owner read while the backlog is short (FC-34) and no link of this channel is full (CL-15)."""
         length, limit = len(self.backlog), self.settings.control_backlog_limit
@@ -332,11 +342,16 @@ class Channel(Process):
                 self.taken += 1
                 self.running_ids = (60, 40)
                 self.publisher.refuse_oversized(event[4])
+            elif kind == HANDLED:
+                self.reply(event[1], True)
         except AmqpError as error:
             self._fail(error)
 
     def _handle_closed(self, event: Event) -> None:
         """Handle an event before channel.open, or after the channel has sent channel.close."""
+        if event[0] == HANDLED:
+            self.reply(event[1], True)
+            return
         method = event[2] if event[0] == METHOD else None
         if self.state == "starting":
             # The first event of a channel is its channel.open: the connection creates it for nothing else (AB-52).

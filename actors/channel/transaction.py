@@ -14,7 +14,7 @@ from ...amqp.channel_state import COMMITTING, check_method
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
-from ...amqp.parser.events import ACKS, METHOD, Event
+from ...amqp.parser.events import ACKS, METHOD, OVERSIZED, RUN, Event
 from .client_output import ClientOutput
 from .consuming.deliveries import Deliveries
 from .publishing.publisher import Publisher
@@ -24,6 +24,9 @@ TOO_FEW_IN_SYNC = (
     "a queue of this transaction has fewer replicas in sync than it needs (ha-min-in-sync, or a majority), so "
     "tx.commit cannot promise that its messages are kept"
 )
+
+#: The kinds of entries of the backlog that the client has sent.
+_OF_CLIENT = frozenset({RUN, ACKS, METHOD, OVERSIZED})
 
 
 class Transaction:
@@ -97,6 +100,8 @@ class Transaction:
     def check_backlog(self) -> None:
         """While tx.commit waits, any method but channel.close ends the connection (AB-56)."""
         for event in self._backlog:
+            if event[0] not in _OF_CLIENT:
+                continue
             try:
                 check_method(COMMITTING, event[2] if event[0] == METHOD else _stand_in(event))
             except AmqpError as error:

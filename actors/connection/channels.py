@@ -32,6 +32,9 @@ from ..contracts.connection import SocketAddress
 from ..events import client_events
 from .handshake import Negotiated
 
+#: Bytes of the frame of an acknowledgement.
+ACK_SIZE = 21
+
 
 @dataclass(slots=True)
 class ChannelEntry:
@@ -48,6 +51,10 @@ class ChannelEntry:
     is_ended: bool = False
     #: Whether its end was counted, and reported as an event if somebody watches events.
     is_over: bool = False
+    #: Bytes of methods and acknowledgements that it has received since it last reported that all were handled.
+    unhandled: int = 0
+    #: Whether it was asked to report that.
+    is_asked: bool = False
 
 
 class ChannelTable:
@@ -70,6 +77,7 @@ class ChannelTable:
         "_with_tls",
         "by_id",
         "by_number",
+        "unhandled",
     )
 
     def __init__(
@@ -99,6 +107,8 @@ class ChannelTable:
         self.by_number: dict[int, ChannelEntry] = {}
         #: All channels whose process has not ended; one that is ending may have lost its number.
         self.by_id: PartedTable[str, ChannelEntry] = PartedTable()
+        #: The sum of what all of these have not handled.
+        self.unhandled = 0
         self._with_events: list[ChannelEntry] = []
         #: Numbers of closed channels for which the client still owes a close-ok, because both sides sent close. A
         #: dict, because an empty set takes 152 bytes more of each connection.
@@ -127,6 +137,12 @@ class ChannelTable:
             self._reader.credit[number] = self._credit.spend(entry.channel_id, len(event[4]) if kind is RUN else 1)
         elif kind is METHOD:
             self._note_closing(entry, type(event[2]))
+            entry.unhandled += self._reader.frame_size
+            self.unhandled += self._reader.frame_size
+        else:
+            size = ACK_SIZE * len(event[2])
+            entry.unhandled += size
+            self.unhandled += size
 
     def _note_closing(self, entry: ChannelEntry, kind: type[Method]) -> None:
         """Note that a channel closes: the next frames may be for another one with its number (AB-53, AB-54)."""
@@ -139,6 +155,12 @@ class ChannelTable:
             entry.is_closing = True
         elif kind is methods.ChannelOpen and entry.is_closing:
             raise AmqpError(504, "second 'channel.open' seen", 20, 10)
+
+    def handled(self, entry: ChannelEntry, size: int) -> None:
+        """Note that a channel has handled `size` bytes, or has ended."""
+        size = min(size, entry.unhandled)
+        entry.unhandled -= size
+        self.unhandled -= size
 
     def flush(self) -> None:
         """Send each channel its events of this batch."""
@@ -238,6 +260,7 @@ class ChannelTable:
         self._report_end(entry)
         self._free_number(entry)
         self.by_id.pop(entry.channel_id, None)
+        self.handled(entry, entry.unhandled)
         if entry.events:
             entry.events = []
             self._with_events.remove(entry)

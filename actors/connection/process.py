@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import ssl
 from base64 import b32encode
+from contextlib import suppress
 from typing import cast
 
 from thespian.actors import ActorAddress
@@ -37,10 +38,11 @@ from ...amqp.parser.frame_meanings import HANDSHAKE, RUNNING
 from ...amqp.parser.reader import PARTS_MAX, FrameReader
 from ...runtime.contract import Sender
 from ...runtime.credit import CreditFlow
+from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.log_format import one_line
 from ...runtime.process import Process
-from ...runtime.turn_work import END_OF_TURN
+from ...runtime.turn_work import END_OF_TURN, STEP
 from ...seams import seam
 from ..context.lease import FOREVER
 from ..context.node_context import NodeContext
@@ -91,6 +93,12 @@ KEY_COUNTS = 64
 
 #: This many bytes of a method count as one event: the arguments of a declare, which are decoded, may fill a frame.
 ARGUMENTS_COUNT = 64
+
+#: Bytes of methods and acknowledgements that the channels of a connection may have received and not handled yet. With
+#: more, the connection reads nothing until at most half of them are left (FC-34). Decoded arguments take 25 times as
+#: much memory, and an acknowledgement five times.
+UNHANDLED_MAX = 4 << 20
+UNHANDLED_PAUSE = "input that channels have not handled"
 
 #: This many acknowledgements of a group count as one event.
 ACKS_AS_ONE = 8
@@ -319,19 +327,49 @@ class Connection(Process):
             kind = event[0]
             if kind is RUN:
                 left -= 1 + len(event[3]) // KEY_COUNTS
-            elif kind is ACKS:
-                left -= 1 + len(event[2]) // ACKS_AS_ONE
-            elif kind is METHOD:
-                left -= METHOD_COUNTS + reader.frame_size // ARGUMENTS_COUNT
-            elif kind is PARTS:
-                left -= PARTS_MAX
             else:
-                left -= 1
+                if kind is ACKS:
+                    left -= 1 + len(event[2]) // ACKS_AS_ONE
+                elif kind is METHOD:
+                    left -= METHOD_COUNTS + reader.frame_size // ARGUMENTS_COUNT
+                elif kind is PARTS:
+                    left -= PARTS_MAX
+                else:
+                    left -= 1
+                if channels.unhandled > UNHANDLED_MAX:
+                    channels.flush()
+                    self.pause(UNHANDLED_PAUSE)
+                    self.spawn(self._await_handling())
             if left <= 0:
                 self._end_turn()
             if not reader.has_more:
                 break
         channels.flush()
+
+    async def _await_handling(self) -> None:
+        """Ask the channels to answer when they have handled what they have received. Each answer counts by itself: a
+        channel that is busy for long holds up the others only if most of the input waits in that channel.
+        """
+        asked = 0
+        for part in self.channels.by_id.parts():
+            for entry in part:
+                if entry.unhandled and not entry.is_asked:
+                    self.spawn(self._await_channel(entry))
+                    asked += 1
+                    if asked % STEP == 0:
+                        await self.next_turn()
+
+    async def _await_channel(self, entry: ChannelEntry) -> None:
+        entry.is_asked = True
+        while size := entry.unhandled:
+            with suppress(ProcessDown):
+                await self.ask(entry.address, to_channel.handled())
+            self.channels.handled(entry, size)
+            if self.channels.unhandled <= UNHANDLED_MAX // 2:
+                self.unpause(UNHANDLED_PAUSE)
+            if UNHANDLED_PAUSE not in self.pauses:
+                break
+        entry.is_asked = False
 
     def _end_turn(self) -> None:
         """Read no more events in this turn, because it has handled as many as it may."""

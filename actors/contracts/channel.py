@@ -194,6 +194,10 @@ class ToChannel(ToQueueUser):
         """From the owner: do what the client sent before, give back everything, then answer True and end (AB-28)."""
 
     @message
+    def handled(self) -> bool:
+        """From the connection: answer True when everything that the client sent before is handled (FC-34)."""
+
+    @message
     def confirm(self, queue_id: str, ranges: list[ConfirmRange]) -> None:
         """From queues: these publishes are safe."""
 

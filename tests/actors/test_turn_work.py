@@ -55,7 +55,7 @@ EXEMPT = {
     "deliver": "200 messages at most",
     "reading_ended": "one consumer",
     "reply_to": "one message from the mailbox",
-    "has_reply_key": "one look-up",
+    **dict.fromkeys(("has_reply_key", "handled"), "one look-up"),
     "look_up": "as many messages as an operator's query may return",
     **dict.fromkeys(("group_changed", "dismiss", "node_met", "follows", "standing"), "one replica of one queue"),
     "ring": "one frame between two nodes",

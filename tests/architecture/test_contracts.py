@@ -52,7 +52,7 @@ def test_every_message_has_a_sender_and_a_meaning(root):
 WITHIN_A_NODE = {
     # Sent by the process that starts or ends the queue.
     *(("ToQueue", name) for name in ("open", "recovered", "hold", "terminate")),
-    *(("ToChannel", name) for name in ("input", "shut_down")),
+    *(("ToChannel", name) for name in ("input", "shut_down", "handled")),
     ("ToConnection", "close_if_on"),
     # Sent by Metadata of the queue's home.
     ("ToQueue", "apply_settings"),

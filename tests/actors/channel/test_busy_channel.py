@@ -1,4 +1,4 @@
-"""A channel that is busy with a method: what the client gets then."""
+"""A channel that is busy with a method: what the client gets then, and what the connection is told."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from warren.amqp.methods import (
     ChannelClose,
     ChannelCloseOk,
     QueueDeclare,
+    QueueDeclareOk,
 )
 
 from ..stage import Stage, Stub
@@ -64,3 +65,47 @@ def test_a_close_of_the_client_is_answered_behind_channel_close(stage):
     channel.send(QueueDeclare(queue="not there", passive=True), ChannelClose(200, "", 0, 0))
     stage.settle()
     assert [type(frame) for frame in channel.frames()] == [ChannelClose, ChannelCloseOk]
+
+
+def test_the_connection_learns_when_everything_before_is_handled(stage):
+    """An idle channel answers `handled` at once; a busy one when it has done everything that came before (FC-34)."""
+    queue, channel = stage.queue(), stage.channel()
+    asker = stage.create(Asker)
+    stage.tell(channel.address, asker, "have_answered", channel.address)
+    stage.settle()
+    assert stage.actor(asker).answers_got == 1
+    channel.send(QueueDeclare(queue="slow"), QueueDeclare(queue="slow"))
+    stage.tell(channel.address, asker, "have_answered", channel.address)
+    stage.settle()
+    for answered in (1, 2):
+        assert stage.actor(asker).answers_got == 1
+        stage.tell(channel.address, stage.metadata, "answer", (queue.row, True))
+        stage.settle()
+        assert [type(frame) for frame in channel.frames()] == [QueueDeclareOk], answered
+    assert stage.actor(asker).answers_got == 2
+
+
+def test_the_connection_learns_that_a_closing_channel_has_dropped_everything(stage):
+    """A channel that waits for close-ok answers `handled` too: the connection would not read the close-ok else."""
+    channel = stage.channel()
+    channel.send(QueueDeclare(queue="slow"), QueueDeclare(queue="not there", passive=True))
+    asker = stage.create(Asker)
+    stage.tell(channel.address, asker, "have_answered", channel.address)
+    stage.settle()
+    assert stage.actor(asker).answers_got == 0
+    stage.tell(channel.address, stage.metadata, "answer", (stage.queue().row, True))
+    stage.settle()
+    assert [type(frame) for frame in channel.frames()] == [QueueDeclareOk, ChannelClose]
+    assert stage.actor(asker).answers_got == 1
+
+
+class Asker(Stub):
+    """Stands for a connection that waits until a channel has handled everything."""
+
+    def __init__(self):
+        super().__init__()
+        self.answers_got = 0
+
+    async def on_have_answered(self, sender, channel):
+        assert await self.ask(channel, ("handled",))
+        self.answers_got += 1

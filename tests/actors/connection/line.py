@@ -75,6 +75,8 @@ class ChannelEnd:
         #: Whether the channel delays its answers to channel.close and `shut_down` until `release`.
         self.is_busy = False
         self.asked_by: Any = None
+        #: The connection's latest `handled`, which a busy channel does not answer.
+        self.handled_for: Any = None
 
     def input(self, events: list[Any]) -> None:
         self.inputs += 1
@@ -103,6 +105,10 @@ class ChannelEnd:
         self._process.stop()
         # A process ends at the end of a turn, and a message gives it one.
         self._process.send(self.address, ("nothing",))
+
+    def handle(self) -> None:
+        """Answer `handled`."""
+        self._process.reply(self.handled_for, True)
 
     def put(self, *methods: Method, notices: Any = ()) -> None:
         """Send output."""
@@ -142,6 +148,10 @@ class StubChannel(Process):
             return None
         self.stop()
         return True
+
+    def on_handled(self, sender: Any) -> Any:
+        self.end.handled_for = sender
+        return None if self.end.is_busy else True
 
     def on_info(self, sender: Any) -> Any:
         return {"number": self.end.config.number}
