@@ -54,6 +54,9 @@ Fate = tuple[bytes, "bytes | None"]
 
 #: First byte of a key that belongs to one value of the property bytes alone.
 SPECIAL = b"!"
+#: The most functions that are generated. Clients use a handful; one that uses all 65,536 values of the flags would have
+#: the broker keep 90 MB of functions, so any more values are decoded.
+SKIMMERS_MAX = 1024
 #: The reply-to that the channel replaces by a name of its own (AB-140).
 DIRECT_REPLY_TO = b"amq.rabbitmq.reply-to"
 #: The headers that make a key special, as their names stand in a table on the wire. The same bytes inside a value do so
@@ -75,7 +78,8 @@ def fate(props: bytes) -> Fate:
         return SPECIAL + props, None
     if len(props) < 2:
         return SPECIAL + props, None
-    # Bits 1 and 0 mean nothing, so there are 16,384 functions at the most; clients use a handful.
+    if len(_SKIMMERS) >= SKIMMERS_MAX:
+        return slow_fate(props)
     skimmer = _SKIMMERS[props[:2]] = _skimmer(int.from_bytes(props[:2], "big") & ~3)
     try:
         return skimmer(props)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import MAX_DEPTH, Table, encode_table, table_from
+from warren.amqp.parser import skimmer
 from warren.amqp.parser.skimmer import DIRECT_REPLY_TO, fate, has_headers, is_special, slow_fate
 from warren.amqp.properties import FLAG_HEADERS, NO_PROPERTIES, Properties, decode_properties, encode_properties
 
@@ -146,3 +147,17 @@ def test_an_expiration_of_zero_decides(text):
     kept (AB-96).
     """
     assert fate(encode_properties(Properties(expiration=text))) == (b"z", text.encode())
+
+
+def test_the_number_of_generated_functions_is_bounded(monkeypatch):
+    """A client may send all values of the property flags. Beyond a bound the properties are decoded instead of having a
+    function generated for each value, with the same result.
+    """
+    generated = {}
+    monkeypatch.setattr(skimmer, "_SKIMMERS", generated)
+    monkeypatch.setattr(skimmer, "SKIMMERS_MAX", 2)
+    for flags in range(8):
+        props = encode_properties(Properties(message_id="7" if flags & 1 else None, priority=flags & 2 or None))
+        props = bytes([props[0], props[1] | flags >> 2]) + props[2:]
+        assert fate(props) == slow_fate(props)
+    assert len(generated) == 2
