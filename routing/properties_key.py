@@ -6,7 +6,7 @@ import base64
 import hashlib
 from urllib.parse import quote_plus
 
-from ..amqp.fields import Table
+from ..amqp.fields import Table, encode_table
 
 
 def properties_key(routing_key: str, arguments: Table) -> str:
@@ -17,7 +17,8 @@ def properties_key(routing_key: str, arguments: Table) -> str:
     key = quote_plus(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
     if not arguments:
         return key or "~"
-    digest = hashlib.sha256(repr(sorted(arguments, key=_name)).encode("utf-8", "surrogateescape")).digest()[:16]
+    # Encoded, because `repr` walks over nested tables by recursion, and Python's stack has an end.
+    digest = hashlib.sha256(encode_table(tuple(sorted(arguments, key=_name)))).digest()[:16]
     return f"{key}~{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 

@@ -21,10 +21,10 @@ are copied as one run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import groupby
 
-from ...amqp.fields import Table
+from ...amqp.fields import Table, TooDeep
 from ...amqp.frames import content_properties, with_properties
 from ...amqp.properties import Properties, decode_properties, encode_properties
 from ...routing.rows import QueueRow
@@ -85,26 +85,35 @@ class Tracer:
         ]
 
     def _send(self, key: str, origin: Origin, props: bytes, special: list[Field], contents: Sequence[bytes]) -> None:
-        headers = Table(
-            [
-                ("exchange_name", "S", _encoded(origin.exchange)),
-                ("routing_keys", "A", tuple([("S", _encoded(routing_key)) for routing_key in origin.routing_keys])),
-                ("properties", "F", _as_table(decode_properties(props))),
-                ("node", "S", _encoded(self._context.node_name)),
-                *special,
-            ]
-        )
-        keys = (_encoded(key)[:KEY_MAX].decode("utf-8", "surrogateescape"),)
+        properties = decode_properties(props)
+        headers = self._headers(origin, properties, special)
         routing, vhost = self._context.routing, self._config.vhost
+        keys = (_encoded(key)[:KEY_MAX].decode("utf-8", "surrogateescape"),)
         rows = with_shards(routing, vhost, routing.route(vhost, TRACE_EXCHANGE, keys, headers), self._sent)
         self._sent += 1
         if not rows:
             return
-        new_props = encode_properties(Properties(headers=headers))
+        try:
+            new_props = encode_properties(Properties(headers=headers))
+        except TooDeep:
+            # The message's headers are nested as deeply as a table may be, and in the copy two levels deeper.
+            headers = self._headers(origin, replace(properties, headers=None), special)
+            new_props = encode_properties(Properties(headers=headers))
         copies = [with_properties(content, new_props) for content in contents]
         entry = Origin(TRACE_EXCHANGE, keys), copies, sum(map(body_size, copies)), 0
         for row in rows:
             self._process.send(row.address, to_queue.publish_at_most_once([entry]))
+
+    def _headers(self, origin: Origin, properties: Properties, special: list[Field]) -> Table:
+        return Table(
+            [
+                ("exchange_name", "S", _encoded(origin.exchange)),
+                ("routing_keys", "A", tuple([("S", _encoded(routing_key)) for routing_key in origin.routing_keys])),
+                ("properties", "F", _as_table(properties)),
+                ("node", "S", _encoded(self._context.node_name)),
+                *special,
+            ]
+        )
 
 
 def _alike(origins: Origins, contents: Sequence[bytes]) -> Iterator[tuple[Origin, bytes, list[bytes]]]:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ...amqp.fields import Table
+from ...amqp.fields import Table, TooDeep
 from ...amqp.frames import build_content
 from ...amqp.properties import Properties, encode_properties
 from ...routing.exchanges.topic_trie import TopicTrie
@@ -143,7 +143,7 @@ class EventHub(Process):
         rows = with_shards(self.routing, vhost, rows, self.routed)
         self.routed += 1
         if rows:
-            content = build_content(1, encode_properties(properties), body, 0)
+            content = build_content(1, _encoded(properties), body, 0)
             origin = Origin(exchange, keys, persistent=properties.delivery_mode == 2)
             entry = origin, [content], len(body), 0
             for row in rows:
@@ -212,3 +212,17 @@ class EventHub(Process):
     def on_exit(self) -> None:
         self.feed.shut()
         self.events.subscribers = 0
+
+
+def _encoded(properties: Properties) -> bytes:
+    """The encoded properties. The arguments of a client may be nested as deeply as a table may be, and one level deeper
+    inside the headers of an event; the event then has empty ones.
+    """
+    try:
+        return encode_properties(properties)
+    except TooDeep:
+        assert properties.headers is not None
+        shallow = Table(
+            [(name, letter, Table() if letter == "F" else value) for name, letter, value in properties.headers]
+        )
+        return encode_properties(replace(properties, headers=shallow))

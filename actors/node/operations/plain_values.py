@@ -14,14 +14,41 @@ def plain_table(table: Table) -> dict[str, object]:
 
     JSON has no infinity and no NaN; they become text.
     """
-    return {name: plain(value) for name, value in table_to_dict(table).items()}
+    found: dict[str, object] = table_to_dict(table)
+    _make_plain(found)
+    return found
 
 
 def plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [plain(inner) for inner in value]
+    """The value, and whatever is nested in it."""
+    whole = {"": value}
+    _make_plain(whole)
+    return whole[""]
+
+
+def _make_plain(whole: dict[str, object]) -> None:
+    """Replace the values in a dict, without recursion: a client may nest tables 512 levels deep, and a function that
+    calls itself for each level runs out of Python's stack.
+    """
+    waiting: list[dict[str, object] | list[object]] = [whole]
+
+    def replaced(value: object) -> object:
+        if isinstance(value, (dict, list)):
+            copy: dict[str, object] | list[object] = value.copy()
+            waiting.append(copy)
+            return copy
+        return _plain_scalar(value)
+
+    while waiting:
+        container = waiting.pop()
+        if isinstance(container, dict):
+            for name, value in container.items():
+                container[name] = replaced(value)
+        else:
+            container[:] = map(replaced, container)
+
+
+def _plain_scalar(value: object) -> object:
     if isinstance(value, (bytes, bytearray)):
         return value.decode("utf-8", "replace")
     if isinstance(value, Decimal):

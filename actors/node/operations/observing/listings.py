@@ -48,6 +48,10 @@ ARGUMENTS_AS_ONE = 32
 #: Things that are sorted in one turn. To sort 20,000 queues takes 10 ms.
 SORTED = 2_000
 
+#: Levels of tables and arrays that a listing shows. A client may nest 512 levels, for which the recursion of Python's
+#: functions and of JSON would be too deep, here and in the command.
+LEVELS_SHOWN = 64
+
 #: The states of a connection that is being closed already.
 ENDING = ("closing", "closed")
 
@@ -380,16 +384,18 @@ def _plain(value: object) -> object:
     return {"table": _entries(value)} if isinstance(value, Table) else value
 
 
-def _entries(table: Iterable[tuple[str, str, Any]]) -> list[list[Any]]:
+def _entries(table: Iterable[tuple[str, str, Any]], level: int = 0) -> list[list[Any]]:
     """A table as triples of name, type and value (CM-30)."""
-    return [[name, *_typed(letter, value)] for name, letter, value in table]
+    return [[name, *_typed(letter, value, level + 1)] for name, letter, value in table]
 
 
-def _typed(letter: str, value: Any) -> list[Any]:
+def _typed(letter: str, value: Any, level: int) -> list[Any]:
+    if (letter == "F" or letter == "A") and level == LEVELS_SHOWN:
+        return ["longstr", "..."]
     if letter == "F":
-        return ["table", _entries(value)]
+        return ["table", _entries(value, level)]
     if letter == "A":
-        return ["array", [_typed(inner, element) for inner, element in value]]
+        return ["array", [_typed(inner, element, level + 1) for inner, element in value]]
     if letter in "Sx":
         return [TYPE_NAMES[letter], value.decode("utf-8", "surrogateescape")]
     return [TYPE_NAMES[letter], value]
