@@ -15,8 +15,10 @@ from .methods import METHODS, BasicPublish
 _BY_IDS: dict[bytes, type[Method]] = {struct.pack(">HH", *ids): method_class for ids, method_class in METHODS.items()}
 
 
-def decode_method(payload: bytes) -> Method:
+def decode_method(payload: bytes, is_of_broker: bool = False) -> Method:
     """Decode the payload of a method frame, which must hold at least the 4 bytes of the class and method ids.
+
+    `is_of_broker`: the broker has sent it. Its reply texts quote what a client has sent, which need not be UTF-8.
 
     Raises AmqpError (AB-38): 503 for unknown ids and for an unknown letter in a table, where RabbitMQ only drops the
     connection; 502 for a table nested too deeply; 501 `cannot decode …` with the method's ids for any other payload
@@ -63,7 +65,7 @@ def decode_method(payload: bytes) -> Method:
         raise _bad_table(method_class, payload, error) from None
     if position != len(payload):
         raise _cannot_decode(method_class, payload)
-    if not is_utf8 and not method_class.HAS_CONTENT:
+    if not is_utf8 and not method_class.HAS_CONTENT and not is_of_broker:
         # RabbitMQ leaves out the method's ids here.
         raise AmqpError(FRAME_ERROR, "Malformed UTF-8 in shortstr")
     make: Callable[..., Method] = method_class

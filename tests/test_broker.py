@@ -404,6 +404,7 @@ LONG = "x" * 256
         (lambda broker: broker.declare_queue(7), TypeError, "name must be a str, not int"),
         (lambda broker: broker.declare_queue(LONG), ValueError, "name has 256 bytes"),
         (lambda broker: broker.declare_queue("\udcff"), BrokerError, "501 FRAME_ERROR - Malformed UTF-8 in shortstr"),
+        (lambda broker: broker.publish(b"", "q", "no\udcff"), BrokerError, "404 NOT_FOUND - no exchange 'no\udcff'"),
         (lambda broker: broker.declare_queue("q", arguments=7), TypeError, "arguments must be a mapping, not int"),
         (lambda broker: broker.bind("q", "e", arguments={"a": {None: 1}}), ValueError, "name must be a str, not None"),
         (lambda broker: broker.declare_exchange("e", 7), TypeError, "type must be a str, not int"),

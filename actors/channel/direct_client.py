@@ -238,7 +238,7 @@ class _Session:
         frames, self.rest = split_frames(self.rest + data)
         for kind, _, payload in frames:
             if kind == FRAME_METHOD:
-                method = decode_method(payload)
+                method = decode_method(payload, is_of_broker=True)
                 if method.HAS_CONTENT:
                     self.assembly = _MessageAssembly(method)
                 else:
