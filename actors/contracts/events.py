@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...runtime.contract import message
+from .membership import ToLinkSender
 from .resources import ToAlarmListener
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Fields: TypeAlias = "Mapping[str, object]"
 
 
-class ToEventHub(ToAlarmListener):
+class ToEventHub(ToAlarmListener, ToLinkSender):
     """What `EventHub` receives."""
 
     @message

@@ -7,7 +7,7 @@ commands that watch.
 An event is a message without a body: its routing key is the event's name, its headers are the fields. The exception is
 `flow.sample`, which has a body of JSON and which commands do not get. A line of the log is a message whose body is the
 line and whose routing key is the level. All are published at most once, without credit and confirm, as in RabbitMQ: a
-queue that is down misses them.
+queue that is down misses them, and so does one on another node while the link to that node is full (CL-15).
 
 The process exists only in a node whose settings name a virtual host for one of the two, or after a command has watched.
 """
@@ -93,6 +93,8 @@ class EventHub(Process):
         self.next_number = 1
         #: How many messages were routed, so that they go to the shards of a sharded queue in turn.
         self.routed = 0
+        #: The nodes to which too much waits to be written.
+        self.full_links: set[str] = set()
         self.feed = LogFeed()
         self.is_polling = False
         self.send(alarms, to_alarms.register(self.myAddress))
@@ -147,7 +149,14 @@ class EventHub(Process):
             origin = Origin(exchange, keys, persistent=properties.delivery_mode == 2)
             entry = origin, [content], len(body), 0
             for row in rows:
-                self.send(row.address, to_queue.publish_at_most_once([entry]))
+                if row.node not in self.full_links:
+                    self.send(row.address, to_queue.publish_at_most_once([entry]))
+
+    def on_link_full(self, sender: Sender, node: str) -> None:
+        self.full_links.add(node)
+
+    def on_link_free(self, sender: Sender, node: str) -> None:
+        self.full_links.discard(node)
 
     # -- the log ---
 
