@@ -54,6 +54,11 @@ class LinkLane:
         #: The parts of a message that have arrived, if it is not complete.
         self.parts: list[bytes] = []
         self.is_closed = False
+        #: Whether this node has sent a ping that is not answered, and for how many looks in a row the lane has been
+        #: silent since; the bytes that it had received and sent at the last look.
+        self.is_pinged = False
+        self._silent_looks = 0
+        self._had_received = self._had_sent = 0
         #: What the link watches the socket for: input, and room for output. None before it has watched it.
         self.watched: tuple[bool, bool] | None = None
         #: Whether the socket has a buffer of its own, as with TLS.
@@ -131,6 +136,17 @@ class LinkLane:
                 return
             self.received_frames += 1
             self.on_frame(self, found)
+
+    def silent_looks(self) -> int:
+        """Count another look at whether the connection still works. Return for how many looks in a row nothing has come
+        although a ping is unanswered. A look at which earlier output is still leaving does not count, because the ping
+        is behind it.
+        """
+        is_writing = self.unsent > 0 and self.sent_bytes != self._had_sent
+        is_silent = self.is_pinged and not is_writing and self.received_bytes == self._had_received
+        self._silent_looks = self._silent_looks + 1 if is_silent else 0
+        self._had_received, self._had_sent = self.received_bytes, self.sent_bytes
+        return self._silent_looks
 
     @property
     def wants_write(self) -> bool:

@@ -53,8 +53,13 @@ LOOKS_A_TICKTIME = 2
 #: failure detector decides about nodes, and this only ends what a silent node would keep waiting for ever.
 SILENT_LOOKS = 4
 
-#: Once in this many looks there is a ping in any case, which measures the round trip.
+#: Once in this many looks there is a ping in any case, which measures the round trip. The other lanes are pinged as
+#: often: they may be idle for hours, and a firewall between the nodes forgets an idle connection without notice.
 MEASURING_LOOKS = 10
+
+#: After this many looks the session ends if one lane is silent, however much comes by the others: ten times
+#: `net_ticktime`. Otherwise whatever is sent by that lane would be lost until TCP gives up, after a quarter of an hour.
+STUCK_LOOKS = 20
 
 
 class Link(Process):
@@ -352,8 +357,16 @@ class Link(Process):
             self._end_session(f"nothing has come for {SILENT_LOOKS * self.config.ticktime / LOOKS_A_TICKTIME:g} s")
             self._attempt_later()
             return
+        stuck = session.stuck_lane(STUCK_LOOKS)
+        if stuck:
+            seconds = STUCK_LOOKS * self.config.ticktime / LOOKS_A_TICKTIME
+            self._end_session(f"nothing has come for {seconds:g} s (lane {stuck})")
+            self._attempt_later()
+            return
         if silent or session.looks % MEASURING_LOOKS == 1:
             session.ping()
+        if session.looks % MEASURING_LOOKS == 0:
+            session.ping_lanes()
         self._look_timer = self.start_timer(self.config.ticktime / LOOKS_A_TICKTIME, (LOOK, session.id))
 
     def on_exit(self) -> None:

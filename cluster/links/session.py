@@ -121,9 +121,11 @@ class Session:
         elif header.code == PING and not header.flag & RESPONSE:
             lane.write([msgpack_frame(PING, header.opaque, RESPONSE)])
             self._flush_later()
-        elif header.code == PING and self._pinged_at:
-            self.round_trip = round((self._now() - self._pinged_at) * 1000, 3)
-            self._pinged_at = 0.0
+        elif header.code == PING:
+            lane.is_pinged = False
+            if lane.name == CONTROL and self._pinged_at:
+                self.round_trip = round((self._now() - self._pinged_at) * 1000, 3)
+                self._pinged_at = 0.0
         # Other codes are those of a newer version, whose sender does not wait for an answer.
 
     def release(self, lane: LinkLane) -> None:
@@ -181,9 +183,23 @@ class Session:
         return self._silent_looks
 
     def ping(self) -> None:
+        """Send a ping on the lane `control`, and measure the round trip by its answer."""
         self._pinged_at = self._now()
         self.lanes[CONTROL].write([msgpack_frame(PING, 1)])
         self._flush_later()
+
+    def ping_lanes(self) -> None:
+        """Send a ping on each of the other lanes whose last one is answered."""
+        for lane in self.lanes.values():
+            if lane.name != CONTROL and not lane.is_pinged:
+                lane.is_pinged = True
+                lane.write([msgpack_frame(PING, 1)])
+                self._flush_later()
+
+    def stuck_lane(self, looks: int) -> str:
+        """The name of a lane that has been silent for so many looks; empty if there is none."""
+        stuck = [lane.name for lane in self.lanes.values() if lane.silent_looks() >= looks]
+        return stuck[0] if stuck else ""
 
     def give_to_lanes(self) -> None:
         """Let the lanes have everything that processes have sent."""

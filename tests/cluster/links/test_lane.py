@@ -42,3 +42,32 @@ def test_a_few_small_frames_do_not_cut_the_large_ones_between_them():
 
 def test_reads_are_small_after_many_small_frames():
     assert sizes_of(LARGE, *[SMALL] * (SMALL_READS + 2))[-3:] == [READ_SIZE, SMALL_READ, SMALL_READ]
+
+
+class SlowSocket:
+    """A socket that takes 10 bytes of each write."""
+
+    def __init__(self):
+        self.is_full = False
+
+    def send(self, data):
+        if self.is_full:
+            raise BlockingIOError
+        self.is_full = True
+        return 10
+
+
+def test_a_lane_is_not_silent_while_its_output_leaves():
+    """A ping behind much output on a slow connection is answered late (CL-6)."""
+    sock = SlowSocket()
+    lane = LinkLane("bulk", 0, sock, LinkFrameReader(MAX_FRAME), lambda lane, found: None)
+    lane.write([b"x" * 100])
+    assert lane.silent_looks() == 0  # no ping is unanswered
+    lane.is_pinged = True
+    for _ in range(9):
+        sock.is_full = False
+        lane.flush()
+        assert lane.silent_looks() == 0
+    assert [lane.silent_looks() for _ in range(3)] == [1, 2, 3]
+    lane.received_bytes += 1
+    assert lane.silent_looks() == 0

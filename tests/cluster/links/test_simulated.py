@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
 from thespian.actors import ActorSystem
 
 from warren import Settings
@@ -144,12 +145,52 @@ def test_a_node_that_closes_each_connection_at_once_is_not_asked_all_the_time():
     assert linked(world, machines)
 
 
-def attempt_of(machine):
-    """The connection attempt that this machine makes to the other one at present."""
+def link_of(machine):
+    """The link of this machine to the other one; None before it has started."""
     for cell in machine.base.cells.values():
         if isinstance(getattr(cell, "actor", None), Link) and hasattr(cell.actor, "connecting"):
-            return cell.actor.connecting._attempt
+            return cell.actor
     return None
+
+
+def attempt_of(machine):
+    """The connection attempt that this machine makes to the other one at present."""
+    link = link_of(machine)
+    return None if link is None else link.connecting._attempt
+
+
+class ForgottenConnection:
+    """A socket whose connection a firewall has forgotten: it takes everything, which is lost, and nothing arrives."""
+
+    def __init__(self, sock):
+        self._sock = sock
+
+    def send(self, data):
+        return len(data)
+
+    def sendmsg(self, buffers):
+        return sum(map(len, buffers))
+
+    def __getattr__(self, name):
+        return getattr(self._sock, name)
+
+
+@pytest.mark.parametrize("name", ["data", "bulk"])
+def test_a_lane_that_a_firewall_has_forgotten_ends_the_session(name):
+    """Heartbeats go by another lane and keep the link up, so it would be lost for as long as TCP tries (CL-6)."""
+    world = SimWorld(1)
+    a, b = machines = [Machine(world, "a", "b"), Machine(world, "b", "a")]
+    assert linked(world, machines)
+    world.run_until(lambda: False, 60.0)
+    assert "down" not in [event[0] for event in (*a.actor.events, *b.actor.events)]
+    for machine in machines:
+        lane = link_of(machine).session.lanes[name]
+        lane._sock = ForgottenConnection(lane._sock)
+    assert world.run_until(lambda: a.actor.events[-1][0] == "down", 31.0)
+    assert a.actor.events[-1] == ("down", "b", f"nothing has come for 20 s (lane {name})")
+    assert linked(world, machines)
+    a.system.tell(a.peer, ("tell", "b", [7]))
+    assert world.run_until(lambda: numbers(b) == [7], SECONDS)
 
 
 def test_an_attempt_to_an_earlier_run_does_not_hold_up_the_next_run():
