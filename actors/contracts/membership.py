@@ -171,6 +171,12 @@ class ToMembership(Contract):
         """
 
     @message
+    def reload_certificates(self) -> str:
+        """From the node: read the files of the certificate that other nodes are shown again, as
+        `ToListener.reload_certificate` does.
+        """
+
+    @message
     def links(self) -> list[LaneRow]:
         """From operations: the lanes of the links to other nodes, sorted by node."""
 

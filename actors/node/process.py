@@ -476,6 +476,8 @@ class NodeSupervisor(Process):
 
     async def on_reload_certificates(self, sender: Sender) -> str:
         answers = [await self.ask(listener, to_listener.reload_certificate()) for listener in self.gate.listeners]
+        if self.members is not None:
+            answers.append(await self.ask(self.members, to_membership.reload_certificates()))
         return "\n".join(filter(None, answers))
 
     async def on_set_disk_free_limit(self, sender: Sender, value: object) -> DiskStatus:

@@ -209,7 +209,7 @@ def check_port_connectivity(call: Call, host: str | None) -> None:
 @click.option("--within", type=click.IntRange(0, 10_000), default=4, help="How far to look ahead.  [default: 4]")
 @click.option("--unit", default="weeks", help="The unit of --within: days, weeks, months or years.  [default: weeks]")
 def check_certificate_expiration(call: Call, within: int, unit: str) -> None:
-    """Check that no certificate of a listener expires soon; otherwise exit 69 with the files and dates."""
+    """Check that no certificate for clients or other nodes expires soon; otherwise exit 69 with the files and dates."""
     if unit not in UNITS:
         raise BadArguments(f"unit '{unit}' is not supported. Please use one of: {', '.join(UNITS)}")
     call.banner(f"Checking certificate expiration on node {call.node_name} ...")

@@ -118,7 +118,7 @@ def rotate_logs(call: Call) -> None:
 
 @node_command(SECTION, "Reloading the certificates of node {node} ...")
 def reload_certificates(call: Call) -> None:
-    """Read the files of the TLS listener's certificate again, after it was renewed. SIGHUP does the same."""
+    """Read the files of the certificates for TLS again, after they were renewed. SIGHUP does the same."""
     call.ask("reload_certificates")
     call.remark("Clients that connect from now on get it; open connections go on as they are.")
     call.done()

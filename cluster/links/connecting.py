@@ -85,7 +85,8 @@ class Connecting:
         has_session: Callable[[], bool],
     ) -> None:
         self._process = process
-        self._config = config
+        #: What the next connections are made with.
+        self.config = config
         self._node = node
         #: The identity that this node sends in greetings.
         self.identity = identity
@@ -185,7 +186,7 @@ class Connecting:
 
     def _connect(self, attempt: Attempt) -> None:
         """Make the next lane."""
-        process, config = self._process, self._config
+        process, config = self._process, self.config
         lane = next(name for name in LANE_NAMES if name not in attempt.done)
         family, address = attempt.endpoints[0]
         try:

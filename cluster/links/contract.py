@@ -111,6 +111,13 @@ class ToLinks(Contract):
         """
 
     @message
+    def reload_certificates(self) -> str:
+        """From members: read the files of `cluster_tls_*` again, for connections that are made from now on.
+
+        Answered with an empty text, or with the reason why the certificate in use stays.
+        """
+
+    @message
     def links(self) -> list[LinkItems]:
         """From operations: one row for each peer and each node that is connected without being one."""
 
@@ -137,6 +144,10 @@ class ToLink(Contract):
     @message
     def greet_as(self, identity: LinkIdentity) -> None:
         """From Links: later sessions of the link begin with this identity of the node."""
+
+    @message
+    def use(self, config: LinkConfig) -> None:
+        """From Links: make later connections with this configuration, whose certificate was renewed."""
 
     @message
     def watched_by(self, watcher: Address[ToLinkWatcher]) -> None:

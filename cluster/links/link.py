@@ -112,6 +112,9 @@ class Link(Process):
     def on_greet_as(self, sender: Sender, identity: LinkIdentity) -> None:
         self.connecting.identity = identity
 
+    def on_use(self, sender: Sender, config: LinkConfig) -> None:
+        self.config = self.connecting.config = config
+
     def on_watched_by(self, sender: Sender, watcher: Address[ToLinkWatcher]) -> None:
         self.watchers.append(watcher)
         if self.session is not None:

@@ -25,7 +25,7 @@ from ...runtime.log_format import one_line
 from ...runtime.process import Process
 from ...settings.cluster_settings import DEFAULT_CLUSTER_PORT
 from .admission import BAD_SECRET, MALFORMED, ClusterMembership, LinkIdentity, Refusal
-from .config import LinkConfig, LinksError
+from .config import LinkConfig, LinksError, tls_context
 from .contract import LinkItems, ToLink, ToLinks, ToLinkWatcher, to_link
 from .encoding.messages import MESSAGES
 from .encoding.registry import Registry
@@ -36,6 +36,7 @@ from .refusals import Refusals
 
 if TYPE_CHECKING:
     from ...actors.context.node_context import NodeContext
+    from ...settings import Settings
 
 log = logging.getLogger("warren.links")
 
@@ -71,6 +72,7 @@ class Links(Process):
     registry: Registry = MESSAGES
 
     own: LinkIdentity
+    settings: Settings
     config: LinkConfig
     refusals: Refusals
 
@@ -86,7 +88,7 @@ class Links(Process):
         self.socket: Any = None
 
     async def on_start(self, sender: Sender, context: NodeContext, node_id: str, incarnation: str) -> tuple[str, int]:
-        settings = context.settings
+        settings = self.settings = context.settings
         self.own = LinkIdentity(context.node_name, node_id, incarnation, features=frozenset(FEATURES))
         self.refusals = Refusals(self.now)
         self.config = await self.run_blocking(LinkConfig.of, settings, self.registry)
@@ -142,6 +144,21 @@ class Links(Process):
 
     async def on_hold(self, sender: Sender, node: str, sends: bool, receives: bool) -> bool:
         return await self.ask(self._link(node), to_link.hold(sends, receives))
+
+    async def on_reload_certificates(self, sender: Sender) -> str:
+        if self.config.server_tls is None:
+            return ""
+        try:
+            server = await self.run_blocking(tls_context, self.settings, False)
+            client = await self.run_blocking(tls_context, self.settings, True)
+        except LinksError as error:
+            log.error("the certificate for other nodes stays, because the new one cannot be used: %s", error)
+            return str(error)
+        self.config = self.config._replace(server_tls=server, client_tls=client)
+        for link in self.links.values():
+            self.send(link, to_link.use(self.config))
+        log.info("the certificate for other nodes is loaded again; connections that are made from now on get it")
+        return ""
 
     async def on_links(self, sender: Sender) -> list[LinkItems]:
         answers = await self.ask_each([(link, to_link.items()) for link in list(self.links.values())])

@@ -339,6 +339,10 @@ class Members(Process):
         answers = await self.ask_each([(peer, to_members.status()) for peer in peers.values()], STATUS_SECONDS)
         return {node: answer for node, answer in zip(peers, answers) if not isinstance(answer, Exception)}
 
+    async def on_reload_certificates(self, sender: Sender) -> str:
+        await self.started.wait_for(lambda: self.has_started)
+        return await self.ask(self.peers.links, to_links.reload_certificates())
+
     async def on_links(self, sender: Sender) -> list[LaneRow]:
         await self.started.wait_for(lambda: self.has_started)
         links = await self.ask(self.peers.links, to_links.links())

@@ -214,6 +214,18 @@ def test_a_certificate_file_that_cannot_be_read_any_more_fails_the_check(tls_bro
     assert f"the certificate in '{tls_broker.certificate}' cannot be read" in err
 
 
+def test_a_certificate_for_other_nodes_that_expires_fails_the_check(tmp_path, directory, run):
+    """A node whose certificate has expired cannot be linked to the others any more (CL-7, CM-199)."""
+    path, authority = tmp_path / "node.pem", tmp_path / "ca.pem"
+    renew(path)
+    trustme.CA().cert_pem.write_to_path(authority)
+    files = {"cluster_tls_cert_file": str(path), "cluster_tls_ca_file": str(authority)}
+    with Broker(port=0, control_dir=str(directory / "control"), data_dir=False, **files):
+        code, _, err = run("check_certificate_expiration", "--within", "2000", "--unit", "years")
+    assert code == 69
+    assert f"  * {path}: ends at " in err and f"  * {authority}: ends at " in err
+
+
 def test_a_node_without_tls_has_no_certificate_that_expires(broker, run):
     assert run("check_certificate_expiration", "--within", "1", "--unit", "days")[1].endswith("within 1 day.\n")
 

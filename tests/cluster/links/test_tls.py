@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 import trustme
 
 from warren import SettingsError
 from warren.cluster.links.config import LinksError
+from warren.cluster.links.contract import to_links
 
-from .nodes import Node, to_peer, until, until_linked
+from .nodes import WAIT, Node, to_peer, until, until_linked
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,33 @@ def test_a_certificate_of_another_authority(node, files, log):
     until(lambda: any(event[0] == "refused" for event in a.look("events")), "it was not refused")
     until(lambda: any("certificate" in line for line in log()), f"{log()}")
     assert b.rows() == {}
+
+
+def test_a_renewed_certificate_is_taken_without_a_restart(node, files, log):
+    """Connections that are made later use what the files have by then. A file that cannot be used changes nothing
+    (CL-7). Before, nodes whose certificates had expired could never be linked again, though the files were renewed.
+    """
+    own = files(1)
+    a, b = node("a", **files(0)), node("b", **own)
+    a.set_peers(b)
+    b.set_peers(a)
+    until(lambda: any(event[0] == "refused" for event in a.look("events")), "it was not refused")
+
+    certificate = Path(own["cluster_tls_cert_file"])
+    certificate.write_text("no certificate")
+    reason = b.client.ask(b.links, to_links.reload_certificates(), WAIT)
+    assert "setting 'cluster_tls_cert_file': the file cannot be used" in reason
+    until(lambda: any("certificate for other nodes stays" in line for line in log()), f"{log()}")
+
+    for key, path in files(0).items():
+        Path(own[key]).write_bytes(Path(path).read_bytes())
+    assert b.client.ask(b.links, to_links.reload_certificates(), WAIT) == ""
+    until_linked(a, b)
+
+
+def test_a_node_without_tls_reloads_nothing(node):
+    a = node("a")
+    assert a.client.ask(a.links, to_links.reload_certificates(), WAIT) == ""
 
 
 @pytest.mark.parametrize(("secured", "sentence"), [(0, "no link with the node at"), (1, "a TLS handshake came")])

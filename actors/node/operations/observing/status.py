@@ -164,13 +164,13 @@ async def status(operator: Operator) -> dict[str, object]:
 
 @operation()
 async def check_certificate_expiration(operator: Operator, *, seconds: float) -> Rows:
-    """The listeners' certificates that end within this many seconds, or have ended: file and end (CM-199)."""
+    """The certificates that end within this many seconds, or have ended: file and end (CM-199)."""
     settings = operator.context.settings
-    if settings.tls_port is None:
-        return []
     limit = operator.process.wall_clock() + seconds
     expiring: Rows = []
-    for path in filter(None, (settings.tls_cert_file, settings.tls_ca_file)):
+    of_clients = () if settings.tls_port is None else (settings.tls_cert_file, settings.tls_ca_file)
+    of_nodes = settings.cluster_tls_cert_file, settings.cluster_tls_ca_file
+    for path in dict.fromkeys(filter(None, (*of_clients, *of_nodes))):
         try:
             ends = await operator.process.run_blocking(_ends_in, path)
         except (OSError, ValueError) as error:

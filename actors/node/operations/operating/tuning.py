@@ -73,8 +73,9 @@ async def rotate_logs(operator: Operator) -> int:
 
 @operation()
 async def reload_certificates(operator: Operator) -> None:
-    """Read the files of the listener's certificate again, for clients that connect from now on."""
-    if operator.context.settings.tls_port is None:
+    """Read the files of certificates again, for clients and nodes that connect from now on."""
+    settings = operator.context.settings
+    if settings.tls_port is None and settings.cluster_tls_cert_file is None:
         raise OperationError("unavailable", "the node does not listen for TLS; the setting tls_port makes it do so")
     fault = await operator.process.ask(operator.node, to_node.reload_certificates())
     if fault:
