@@ -53,6 +53,8 @@ class RaftLog:
     def __init__(self, start: Mark, entries: Sequence[Entry] = (), applied: int | None = None) -> None:
         self.start = start
         self.entries: list[Entry] = []
+        #: Bytes of data of all entries.
+        self.size = 0
         #: Where each set of members came into force.
         self._members: list[tuple[int, RaftMembers]] = [(start.index, start.members)]
         self.append(entries)
@@ -133,6 +135,7 @@ class RaftLog:
         for entry in entries:
             assert entry.index == self.last_index + 1, "the log has no gaps"
             self.entries.append(entry)
+            self.size += len(entry.data)
             if entry.kind == MEMBERS:
                 self._members.append((entry.index, RaftMembers.unpacked(entry.data)))
 
@@ -148,6 +151,7 @@ class RaftLog:
 
     def _truncate(self, first: int) -> None:
         assert first > self.committed, "a committed entry would be lost"
+        self.size -= _size_of(self.between(first, self.last_index))
         del self.entries[first - self.start.index - 1 :]
         while self._members[-1][0] >= first:
             self._members.pop()
@@ -162,6 +166,19 @@ class RaftLog:
         self.committed = index
         return True
 
+    def compactable(self, most_entries: int, most_bytes: int) -> int:
+        """The entry up to which the log may be compacted, so that it keeps at most so many of the applied entries, with
+        at most so many bytes together.
+        """
+        least = max(self.start.index, self.applied - most_entries)
+        index, size = self.applied, 0
+        while index > least:
+            size += len(self.entries[index - self.start.index - 1].data)
+            if size > most_bytes:
+                break
+            index -= 1
+        return index
+
     def wrote(self, index: int, term: int) -> None:
         """Note that the disk has every entry up to this one, unless the log has replaced it meanwhile."""
         if self.has(index, term):
@@ -174,6 +191,7 @@ class RaftLog:
         assert term is not None
         mark = Mark(index, term, self.members_at(index))
         later = [(at, members) for at, members in self._members if at > index]
+        self.size -= _size_of(self.between(self.start.index + 1, index))
         del self.entries[: index - self.start.index]
         self.start = mark
         self._members = [(index, mark.members), *later]
@@ -182,5 +200,10 @@ class RaftLog:
         """Forget everything: the state is that of a snapshot."""
         self.start = mark
         self.entries.clear()
+        self.size = 0
         self._members = [(mark.index, mark.members)]
         self.handed = self.written = self.applied = self.committed = mark.index
+
+
+def _size_of(entries: Sequence[Entry]) -> int:
+    return sum([len(entry.data) for entry in entries])

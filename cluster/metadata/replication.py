@@ -53,9 +53,12 @@ MOST_TICKS = 100
 BROKEN_SECONDS = 0.3
 #: Ticks after which the leader is asked again for barriers that it has not answered.
 BARRIER_TICKS = 20
-#: Applied entries that the log keeps for members that lag (CL-24), and how many more there are when it drops them.
+#: Applied entries that the log keeps for members that lag (CL-24), and how many more there are when it drops them. The
+#: same for their bytes: an entry has up to 128 KiB, and one command more, so 6,000 of them could fill the memory.
 KEPT_ENTRIES = 5_000
 COMPACT_AT = 1_000
+KEPT_BYTES = 64 << 20
+COMPACT_AT_BYTES = 16 << 20
 #: Seconds until a write that was refused is repeated.
 RETRY_SECONDS = 1.0
 
@@ -405,8 +408,10 @@ class LogReplication:
         self.raft.advance()
         if not is_certain:
             self._has_applied(ready)
-        if self.raft.log.applied - self.raft.log.start.index >= KEPT_ENTRIES + COMPACT_AT:
-            self._compacted = compaction(self.raft, KEPT_ENTRIES)
+        entries = self.raft.log
+        is_long = entries.applied - entries.start.index >= KEPT_ENTRIES + COMPACT_AT
+        if is_long or entries.size >= KEPT_BYTES + COMPACT_AT_BYTES:
+            self._compacted = compaction(self.raft, KEPT_ENTRIES, KEPT_BYTES)
         self.pump()
 
     async def _apply(self, entry: Entry) -> int:

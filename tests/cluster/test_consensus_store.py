@@ -121,12 +121,28 @@ def test_a_compacted_log_goes_on_after_a_kill(make):
     for number in range(30):
         node.raft.propose(b"q%d" % number)
     node.write()
-    node.compacted = compaction(node.raft, 10)
+    node.compacted = compaction(node.raft, 10, 1000)
     node.raft.propose(b"last")
     node.write()
     node.kill()
     assert (node.raft.log.start.index, node.raft.log.last_index, node.raft.log.members) == (21, 32, RaftMembers(("a",)))
     assert len(node.rows()) == 31
+
+
+def test_a_log_of_large_entries_keeps_few_of_them(make):
+    """The bytes of the entries are limited too, and those of entries that are gone do not count (CL-24)."""
+    node = make("a")
+    node.raft.tick()
+    node.write()
+    for size in (100, 100, 10, 10, 10):
+        node.raft.propose(b"x" * size)
+    node.write()
+    assert node.raft.log.size == 230
+    assert compaction(node.raft, 10, 30) == node.raft.log.start
+    assert (node.raft.log.start.index, node.raft.log.size) == (3, 30)
+    assert compaction(node.raft, 10, 30) is None
+    node.raft.log.restore(node.raft.log.start)
+    assert node.raft.log.size == 0
 
 
 def test_a_snapshot_replaces_rows_and_log(make):
@@ -136,7 +152,7 @@ def test_a_snapshot_replaces_rows_and_log(make):
     for name in ("red", "green"):
         leader.raft.propose(name.encode())
     leader.write()
-    leader.compacted = compaction(leader.raft, 0)
+    leader.compacted = compaction(leader.raft, 0, 1000)
     member.store.apply([Change("queues", ("stale",), {})])
     mark = leader.raft.log.start
     member.raft.step(Snapshot("b", "a", 1, mark, leader.rows()))

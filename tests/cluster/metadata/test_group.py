@@ -201,12 +201,14 @@ def test_a_feature_is_enabled_when_all_members_know_it_and_on_all_nodes(group):
     group.check_equal()
 
 
-def test_a_node_that_missed_more_than_the_log_keeps_gets_the_state(group, monkeypatch):
+@pytest.mark.parametrize(("kept", "more"), [("KEPT_ENTRIES", "COMPACT_AT"), ("KEPT_BYTES", "COMPACT_AT_BYTES")])
+def test_a_node_that_missed_more_than_the_log_keeps_gets_the_state(group, monkeypatch, kept, more):
     """A node that was away for longer than the log reaches back gets the state, and shows and performs all differences
     as if it had applied the commands (CL-24).
     """
-    monkeypatch.setattr("warren.cluster.metadata.replication.KEPT_ENTRIES", 5)
-    monkeypatch.setattr("warren.cluster.metadata.replication.COMPACT_AT", 5)
+    few = 5 if kept == "KEPT_ENTRIES" else 1_000
+    monkeypatch.setattr(f"warren.cluster.metadata.replication.{kept}", few)
+    monkeypatch.setattr(f"warren.cluster.metadata.replication.{more}", few)
     monkeypatch.setattr("warren.cluster.metadata.snapshots.PART_BYTES", 500)
     leader = group.wait_for_leader()
     late = next(member for member in group.members if member is not leader)
