@@ -45,13 +45,15 @@ def write_of(ready: Ready, compacted: Mark | None = None) -> LogWrite:
     )
 
 
-def compaction(raft: Raft, most_entries: int, most_bytes: int) -> Mark | None:
-    """Forget all applied entries but the last `most_entries`, and of these all but the last `most_bytes`; return the new
-    start for the next write, None if there is none.
+def compaction(raft: Raft, most_entries: int, most_bytes: int, needed_from: int | None = None) -> Mark | None:
+    """Forget all applied entries but the last `most_entries`, and of these all but the last `most_bytes`, and none
+    behind `needed_from`; return the new start for the next write, None if there is none.
 
     Only what the disk has applied may be forgotten, so this is called right after `advance`.
     """
     index = raft.log.compactable(most_entries, most_bytes)
+    if needed_from is not None:
+        index = min(index, needed_from)
     if index <= raft.log.start.index:
         return None
     raft.compact(index)

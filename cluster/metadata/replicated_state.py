@@ -8,6 +8,7 @@ do: which commands were applied (`proposers`), and which connections ended last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgpack  # type: ignore[import-untyped]
@@ -141,10 +142,8 @@ class ReplicatedState:
     # -- snapshots ---
 
     def rows(self) -> Iterator[Change]:
-        """All rows of the state."""
-        yield from all_rows(self._state)
-        yield from self._proposers.rows()
-        yield self._ended()
+        """All rows of the state as it is now. It may change while they are taken."""
+        return chain(all_rows(self._state), self._proposers.rows(), [self._ended()])
 
     def replace(self, rows: Iterable[Change]) -> Applied:
         """Replace the state by that of a snapshot, and return what changed. The disk gets all rows of the snapshot."""

@@ -34,7 +34,7 @@ from . import digest, wire
 from .in_force import TICK, AnswerTimeouts, InForce
 from .log_members import LogMembers
 from .replicated_state import COMMANDS_A_TURN, ReplicatedState
-from .snapshots import SnapshotReceiver, SnapshotSender, pack_snapshot
+from .snapshots import SnapshotReceiver, SnapshotSending
 
 if TYPE_CHECKING:
     from ...actors.metadata.state.effects import Applied
@@ -110,7 +110,7 @@ class LogReplication:
         self._retry = DiskRetry(process, "the log of the cluster's metadata", None, CONSEQUENCE)
         #: What goes to each node at the end of the turn.
         self._outbox: dict[str, list[wire.Said]] = {}
-        self._senders: dict[str, SnapshotSender] = {}
+        self._snapshots = SnapshotSending(process, raft)
         self._receiver = SnapshotReceiver()
         self._leader: tuple[str | None, int] = (None, -1)
         #: The last entry that this node has applied for good, and the last one that its state has.
@@ -193,7 +193,7 @@ class LogReplication:
             elif isinstance(each, wire.SnapshotPart):
                 self._part_arrived(node, each)
             elif isinstance(each, wire.SnapshotTaken):
-                self._part_taken(node, each)
+                self._snapshots.taken(node, each)
             else:
                 self.raft.step(each)
                 if isinstance(each, Heartbeat):
@@ -228,7 +228,7 @@ class LogReplication:
         if node not in self._broken:
             self._broken.add(node)
             self._process.spawn(self._give_up(node))
-        self._senders.pop(node, None)
+        self._snapshots.stop(node)
 
     def transfer(self, to: str | None) -> str:
         """See `Raft.transfer`; empty if no node can take the leadership over."""
@@ -259,7 +259,7 @@ class LogReplication:
     def _wind(self) -> None:
         """Start the timer for the next tick, or for the next few if nothing waits for a tick."""
         self._process.cancel_timer(self._timer)
-        is_restless = not self.has_leader or self._barriers or self._senders or self._are_members_changing
+        is_restless = not self.has_leader or self._barriers or self._snapshots or self._are_members_changing
         ticks = 1 if is_restless else CALM_TICKS if self.leads else CALM_TICKS + LATE_TICKS
         self._timer = self._process.start_timer(ticks * TICK)
 
@@ -299,8 +299,7 @@ class LogReplication:
         self._last_tick = now if ticks == MOST_TICKS else self._last_tick + ticks * TICK
         for _ in range(ticks):
             self.raft.tick()
-        for node in [node for node, sender in self._senders.items() if not sender.tick(ticks)]:
-            del self._senders[node]
+        for node in self._snapshots.ticked(ticks):
             self.raft.unreachable(node)
         if self.leads:
             self._in_force.ticked(ticks)
@@ -342,6 +341,8 @@ class LogReplication:
         raft = self.raft
         for message in raft.take_messages():
             self._say(message.to, message)
+        for node, part in self._snapshots.take():
+            self._say(node, part)
         for serial, index in raft.take_barriers():
             if serial in self._barriers:
                 self._barriers[serial] = index
@@ -373,7 +374,7 @@ class LogReplication:
         """Write until there is nothing to write."""
         while not self._is_closed:
             for node in self.raft.take_snapshots_due():
-                await self._send_snapshot(node)
+                self._send_snapshot(node)
             ready = self.raft.ready()
             if ready is None:
                 break
@@ -397,7 +398,8 @@ class LogReplication:
             # The routing table shows the entry from now on, so processes may act on it in whatever they send next.
             self._process.set_applied(entry.index)
             if entry.index % digest.EVERY == 0:
-                await self._take_digest(entry.index)
+                self._state.digests.begins(entry.index)
+                self._process.spawn(self._take_digest(entry.index, self._state.rows()))
         if is_certain:
             self._has_applied(ready)
         changes = self._state.take_changes()
@@ -408,11 +410,19 @@ class LogReplication:
         self.raft.advance()
         if not is_certain:
             self._has_applied(ready)
-        entries = self.raft.log
-        is_long = entries.applied - entries.start.index >= KEPT_ENTRIES + COMPACT_AT
-        if is_long or entries.size >= KEPT_BYTES + COMPACT_AT_BYTES:
-            self._compacted = compaction(self.raft, KEPT_ENTRIES, KEPT_BYTES)
+        self._compact()
         self.pump()
+
+    def _compact(self) -> None:
+        """Forget entries if the log is long. A member that gets a snapshot needs those behind it, unless they are so
+        many that another snapshot is smaller.
+        """
+        entries, needed_from = self.raft.log, self._snapshots.needed_from
+        length, size = entries.applied - entries.start.index, entries.size
+        if length >= KEPT_ENTRIES + COMPACT_AT or size >= KEPT_BYTES + COMPACT_AT_BYTES:
+            if length >= 10 * KEPT_ENTRIES or size >= 2 * KEPT_BYTES:
+                needed_from = None
+            self._compacted = compaction(self.raft, KEPT_ENTRIES, KEPT_BYTES, needed_from)
 
     async def _apply(self, entry: Entry) -> int:
         """Apply an entry, in several turns if it changes much, and return how many commands it has."""
@@ -427,10 +437,10 @@ class LogReplication:
             self._process.begin_applying(entry.index)
             await self._process.next_turn()
 
-    async def _take_digest(self, index: int) -> None:
-        taken = await digest.digest_of(self._process, self._state.rows())
+    async def _take_digest(self, index: int, rows: Iterable[Change]) -> None:
+        taken = await digest.digest_of(self._process, rows)
         self._state.digests.took(index, taken)
-        if self.leads:
+        if self.leads and not self._is_closed:
             self._report_digest(digest.CompareDigest(index, taken))
 
     async def _write_disk(self, changes: list[Change], write: LogWrite) -> None:
@@ -461,32 +471,14 @@ class LogReplication:
 
     # -- snapshots ---
 
-    async def _send_snapshot(self, node: str) -> None:
-        """Begin to send the state to a member. Nothing is applied or written until its rows are packed."""
+    def _send_snapshot(self, node: str) -> None:
+        """Begin to send the state, which is that on the disk between two writes, to a member."""
         entries = self.raft.log
-        mark = Mark(entries.applied, self._term_at(entries.applied), entries.members_at(entries.applied))
-        self._senders.pop(node, None)
-        log.info("%s gets the cluster's metadata as of entry %d", node, mark.index)
-        parts = await pack_snapshot(self._process, self._state.rows())
-        leading = self.raft.leading
-        if leading is not None:
-            leading.snapshot_sent(node, mark.index)
-            sender = self._senders[node] = SnapshotSender(self.raft.term, mark, parts)
-            for part in sender.begin():
-                self._say(node, part)
-
-    def _term_at(self, index: int) -> int:
-        term = self.raft.log.term_at(index)
+        term = entries.term_at(entries.applied)
         assert term is not None
-        return term
-
-    def _part_taken(self, node: str, answer: wire.SnapshotTaken) -> None:
-        sender = self._senders.get(node)
-        if sender is not None:
-            for part in sender.taken(answer):
-                self._say(node, part)
-            if sender.is_last(answer):
-                del self._senders[node]
+        mark = Mark(entries.applied, term, entries.members_at(entries.applied))
+        log.info("%s gets the cluster's metadata as of entry %d", node, mark.index)
+        self._snapshots.begin(node, mark, self._state.rows())
 
     def _part_arrived(self, node: str, part: wire.SnapshotPart) -> None:
         if part.term < self.raft.term:

