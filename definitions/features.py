@@ -17,6 +17,7 @@ FEATURES: dict[str, str] = {
     "promote_on_shutdown": "Nodes know of each run that has ended whether it was stopped in order",
     "mirrored_deduplication": "Queues that deduplicate may have replicas on several nodes",
     "expiry_columns": "Messages that are published to a mirrored queue together may expire at different times",
+    "live_homes": "A queue is declared only at a node that runs",
 }
 
 #: Without this feature no queue is mirrored: older nodes cannot read the group in the row of a queue.
@@ -40,3 +41,6 @@ MIRRORED_DEDUPLICATION = "mirrored_deduplication"
 #: Without this feature a mirrored queue takes messages with different expirations one after the other: older mirrors
 #: cannot read a run of them.
 EXPIRY_COLUMNS = "expiry_columns"
+
+#: Without this feature a queue is declared although its home has ended meanwhile, as older nodes do it.
+LIVE_HOMES = "live_homes"

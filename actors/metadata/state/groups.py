@@ -82,6 +82,11 @@ def _incarnation(definitions: Definitions, name: str) -> str:
     return "" if node is None else node.incarnation
 
 
+def is_running(definitions: Definitions, name: str) -> bool:
+    """Whether the node is a member that runs."""
+    return bool(_incarnation(definitions, name))
+
+
 # -- making a group, and having it follow policy and nodes ---
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....amqp.constants import PRECONDITION_FAILED
+from ....amqp.constants import NOT_FOUND, PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
 from ....definitions import patterns
 from ....definitions.definitions import Definitions
+from ....definitions.features import LIVE_HOMES
 from ....routing.arguments.equivalence import check_queue_equivalence
 from ....routing.arguments.group_arguments import PATTERN
 from ....routing.arguments.queue_arguments import check_queue_declaration, check_server_named
@@ -19,7 +20,7 @@ from ....routing.shards import check_not_shard, shard_name
 from ....routing.vhost_rows import VhostRows
 from .commands import DeclareQueue, DeleteQueue, RestartQueue, SetQueueStates
 from .effects import Applied, Effect, EndQueue
-from .groups import declared
+from .groups import declared, is_running
 
 #: The longest name that a client can write into a method, in bytes.
 NAME_MAX = 255
@@ -56,7 +57,25 @@ def new_queues(
     _check_group_pattern(wanted)
     for shard in command.shards:
         _check_shard_name(rows, wanted, shard.name)
-    return tuple(declared(definitions, row) for row in (*command.shards, wanted))
+    new = tuple(declared(definitions, row) for row in (*command.shards, wanted))
+    for row in new:
+        _check_home(definitions, row)
+    return new
+
+
+def _check_home(definitions: Definitions, row: QueueRow) -> None:
+    """Raise AmqpError 404 if the home of a new queue has ended since it was chosen (CL-58).
+
+    No command would give the queue the state `down`, or remove it if it is transient: the one that declared the end of
+    the home has been applied before. A node that is alone is listed nowhere.
+    """
+    is_checked = definitions.nodes and (LIVE_HOMES,) in definitions.features
+    if is_checked and not is_running(definitions, row.node):
+        raise AmqpError(
+            NOT_FOUND,
+            f"cannot declare {queue_phrase(row.vhost, row.name)}: node '{row.node}', which was chosen as its home, is"
+            " down. Declare it again",
+        )
 
 
 def _check_group_pattern(wanted: QueueRow) -> None:

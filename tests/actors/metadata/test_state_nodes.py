@@ -16,8 +16,10 @@ from warren.actors.metadata.state.commands import (
     TrimVhost,
 )
 from warren.actors.metadata.state.state import State, apply
+from warren.amqp.errors import AmqpError
 from warren.definitions.errors import DefinitionError
-from warren.definitions.records import Node
+from warren.definitions.features import LIVE_HOMES
+from warren.definitions.records import EnabledFeature, Node
 from warren.routing.rows import NO_ARGUMENTS, Binding, ExchangeRow, QueueRow
 
 A, B = (Node(name, name * 32, address=f"{name}:25672") for name in "ab")
@@ -75,6 +77,31 @@ def test_transient_queues_go_with_the_run_of_their_home_and_durable_ones_wait_fo
     apply(state, ChangeNodes(up=(run(A, "2"),)))
     assert queues(state)["durable-a"] == "running"
     assert state.definitions.node("a").incarnation == "2"
+
+
+def declare_on_b(state, durable):
+    row = QueueRow("/", "late", None, "late", durable, node="b", replicas=("b",))
+    return apply(state, DeclareQueue(row, False))
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_no_queue_is_declared_at_a_home_that_has_ended_since_it_was_chosen(state, durable):
+    """It would have the state `running` without a process, and a transient one would never go (CL-58)."""
+    state.definitions.put(EnabledFeature(LIVE_HOMES))
+    apply(state, ChangeNodes(down=(("b", "1"),)))
+    with pytest.raises(AmqpError, match="cannot declare queue 'late' in vhost '/': node 'b', .* is down") as refused:
+        declare_on_b(state, durable)
+    assert refused.value.code == 404
+    assert state.queue("/", "late") is None
+    apply(state, ChangeNodes(up=(run(B, "2"),)))
+    assert len(declare_on_b(state, durable).effects) == 1
+
+
+def test_a_cluster_with_older_nodes_declares_queues_as_they_do(state):
+    """All nodes must make the same of a command, also while a cluster is upgraded (CL-26)."""
+    apply(state, ChangeNodes(down=(("b", "1"),)))
+    declare_on_b(state, True)
+    assert queues(state)["late"] == "running"
 
 
 def test_the_end_of_a_run_that_was_followed_by_another_changes_nothing(state):
