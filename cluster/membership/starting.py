@@ -24,7 +24,7 @@ log = logging.getLogger("warren.members")
 #: Seconds between two looks at whether the cluster has declared this run up.
 LOOK_SECONDS = 0.05
 
-#: Seconds for which the other members must refuse a node that starts until it stops.
+#: Seconds for which the other members must refuse a node until it counts as removed.
 REMOVED_SECONDS = 5.0
 
 
@@ -80,7 +80,9 @@ class Starting:
                 await beat()
             self.waits_for = self.missing()
             self.check_wanted()
-            self._check_not_removed()
+            removed = self.removed()
+            if removed:
+                raise MembershipError(removed)
             if process.now() >= next_line:
                 retries -= 1
                 if not retries:
@@ -130,8 +132,8 @@ class Starting:
                 " `warren change_cluster_node_type witness`"
             )
 
-    def _check_not_removed(self) -> None:
-        """Raise MembershipError if most other members refuse this node, as they do once it was removed.
+    def removed(self) -> str:
+        """The sentence with which most other members refuse this node, because it was removed; empty if they do not.
 
         A member that has just started may have an earlier state of the cluster, so their refusal must last.
         """
@@ -142,4 +144,5 @@ class Starting:
         elif self._refused_since is None:
             self._refused_since = now
         elif now - self._refused_since >= REMOVED_SECONDS:
-            raise MembershipError(refusals[refusing[0]])
+            return refusals[refusing[0]]
+        return ""

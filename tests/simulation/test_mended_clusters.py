@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from warren.actors.contracts.membership import CountsAsDown
+from warren.actors.contracts.node import to_node
 from warren.actors.metadata.log.log import OutcomeUnknown
 from warren.actors.metadata.state.commands import AddNode, ChangeNodes, CreateVhost, EnableFeatures, PutRecords
 from warren.actors.node.vhost_supervisor import VhostSupervisor
@@ -23,6 +24,7 @@ from warren.simulation.cluster.clients import ClusterClient
 from warren.simulation.cluster.faults import VHOST
 from warren.simulation.cluster.plan import draw_cluster_plan, parse_cluster_plan
 from warren.simulation.cluster.schedule import ClusterSchedule
+from warren.simulation.model.copies import PromiseBroken
 from warren.simulation.shrinking import plainest
 
 
@@ -40,6 +42,21 @@ def cluster():
 def leader(cluster):
     (found,) = [node for node in cluster.nodes if node.process(ClusterMetadata).agreed.replication.leads]
     return found
+
+
+def test_a_node_that_was_forgotten_while_it_was_cut_off_ends(cluster):
+    """When it reached the others again, it waited for a majority for ever, which refused it as no member (CL-46)."""
+    node, other = cluster.nodes["c"], cluster.nodes["a"]
+    cluster.faults.do_isolate(parse_cluster_plan("cluster nodes=3\nnet isolate node=c").actions[0])
+    definitions = other.supervisor.context.definitions
+    assert cluster.world.run_until(lambda: not definitions.node(node.name).incarnation and not node.listens, 60)
+    forget = to_node.operate("forget_cluster_node", {"node": node.name, "accept_loss": True})
+    forgetting = other.port.begin(other.address, forget)
+    assert cluster.world.run_until(lambda: forgetting.is_here, 60)
+    forgetting.value()
+    cluster.nodes.mend(0.0)
+    with pytest.raises(PromiseBroken, match="warren@c has ended by itself: .*is no member of the cluster of warren@"):
+        cluster.world.run_until(lambda: False, 60)
 
 
 def test_a_verdict_that_cannot_be_agreed_on_crashes_nobody(cluster, monkeypatch):

@@ -63,8 +63,12 @@ class Serving:
         pause = self._pause
         if pause is None:
             return
-        was = pause.stage
-        action = pause.step(now, self._lease.holds(now), not self._table.is_declared_up())
+        was, has_lease = pause.stage, self._lease.holds(now)
+        # A node that was removed while it was cut off gets no log that says so, only refusals. Its next run ends with
+        # them, or, if it keeps everything in memory, joins as a new node.
+        removed = self._starting.removed()
+        is_over = not self._table.is_declared_up() or bool(removed) and not has_lease
+        action = pause.step(now, has_lease, is_over)
         self._starting.stage = pause.stage.value
         if pause.stage is not was:
             self._log_stage(pause.stage, was)
@@ -73,7 +77,7 @@ class Serving:
         elif action is PauseAction.RESUME and self._is_serving:
             self._process.send(self._node, to_node.resume("majority"))
         elif action is PauseAction.RESTART:
-            self._process.send(self._node, to_node.begin_anew("the cluster has declared it down"))
+            self._process.send(self._node, to_node.begin_anew(removed or "the cluster has declared it down"))
 
     def _suspend(self) -> None:
         text = f"node '{self._own.name}' cannot reach a majority of its cluster"
