@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
@@ -134,6 +135,12 @@ class QueueRow:
             self.generation,
             self.group,
         )
+
+    def is_lost_with(self, nodes: Collection[str]) -> bool:
+        """Whether no other node than these has all messages of the queue."""
+        if self.group is None:
+            return self.node in nodes
+        return all(member.node in nodes for member in self.group.ring)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Outlook(NamedTuple):
     others    the members that are removed
     applied   the last entry of the log whose effects the directory has
     last      the last entry of the log
-    queues    durable queues at home on other members, as (virtual host, name): they are deleted
+    queues    queues whose messages only other members have, as (virtual host, name): they are deleted
     """
 
     node: str
@@ -50,13 +50,19 @@ def outlook(path: str) -> Outlook:
         if node is None:
             raise ForceBootError(f"the metadata in '{path}' do not list the node of this directory as a member")
         others = sorted(name for name in names.values() if name != node)
-        queues = [(row.key[0], row.key[1]) for row in _rows(store, "queues") if row.fields.get("node") in others]
+        queues = [(row.key[0], row.key[1]) for row in _rows(store, "queues") if _holders(row) <= {*others}]
     except (IdentityError, OSError) as error:
         raise ForceBootError(str(error)) from None
     finally:
         store.close()
     last = found.entries[-1][0] if found.entries else found.applied
     return Outlook(node, others, found.applied, last, sorted(queues))
+
+
+def _holders(row: Row) -> set[str]:
+    """The members that have all messages of the queue in this row of the store."""
+    group = row.fields.get("group")
+    return {row.fields.get("node", "")} if group is None else {member[0] for member in group["ring"]}
 
 
 def force_boot(path: str, node: str, cluster: str) -> None:

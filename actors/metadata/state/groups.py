@@ -306,7 +306,7 @@ def node_removed(definitions: Definitions, rows: VhostRows, name: str) -> Iterat
         group = row.group
         if group is None:
             return []
-        if all(member.node == name for member in group.ring):
+        if row.is_lost_with((name,)):
             return rows.remove_queue(row.name)
         stays = [member for member in group.ring if member.node != name]
         learners = [member for member in group.learners if member.node != name]

@@ -93,7 +93,7 @@ def remove_node(
     yield [RecordRemoved(found)]
     for rows in list(vhosts):
         yield from node_removed(definitions, rows, command.name)
-        yield from _remove_queues(rows, [row for row in _plain(rows) if row.node == command.name])
+        yield from _remove_queues(rows, [row for row in _plain(rows) if row.is_lost_with((command.name,))])
 
 
 def _plain(rows: VhostRows) -> list[QueueRow]:

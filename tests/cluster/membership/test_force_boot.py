@@ -40,6 +40,16 @@ def test_the_outlook_names_who_goes_and_what_is_lost(directory):
     assert outlook(directory) == ("c", ["a", "b"], 1, 4, [("/", "on b")])
 
 
+def test_the_outlook_counts_a_queue_with_a_replica_in_sync_as_kept(directory):
+    """A mirrored queue goes on from a replica of the node that stays, wherever its master was."""
+    store = MetadataStore(DataDir(directory).metadata)
+    for ring in ("bc", "ab"):
+        members = [[node, "1", number] for number, node in enumerate(ring, 1)]
+        store.apply([Change("queues", ("/", f"ring {ring}"), {"node": ring[0], "group": {"ring": members}})])
+    store.close()
+    assert outlook(directory).queues == [("/", "on b"), ("/", "ring ab")]
+
+
 def test_the_node_leads_alone_and_keeps_all_its_entries(directory):
     force_boot(directory, "c", "the new cluster")
     store = MetadataStore(DataDir(directory).metadata)

@@ -184,7 +184,7 @@ async def forget_cluster_node(operator: Operator, *, node: str, accept_loss: boo
             "unavailable",
             f"RabbitMQ on node {node} must be stopped with 'warren -n {node} stop_app' before it can be removed",
         )
-    lost = await operator.process.in_steps(_shown, [row for row in _queues(operator) if row.node == node])
+    lost = await operator.process.in_steps(_shown, [row for row in _queues(operator) if row.is_lost_with((node,))])
     if lost and not accept_loss:
         raise OperationError(
             "unavailable",
