@@ -105,7 +105,8 @@ def _sections(
 def _membership_lines(node: str, membership: dict[str, Any]) -> list[str]:
     """What an operator needs first: which node leads, which ones are down, and how many more may fail."""
     voters, members = membership["voters"], {member["node"]: member for member in membership["members"]}
-    running = [voter for voter in voters if members.get(voter, {}).get("incarnation")]
+    # Not `incarnation`: a node that is cut off still takes the others for running, and one whose app is stopped votes.
+    reached = [voter for voter in voters if members.get(voter, {}).get("is_linked")]
     lines = [
         f"Leader: {membership['leader']} (term {membership['term']})" if membership["leader"] else "Leader: (none)"
     ]
@@ -114,7 +115,7 @@ def _membership_lines(node: str, membership: dict[str, Any]) -> list[str]:
     elif membership["stage"] != "running":
         lines.append(f"{node} is {membership['stage']}")
     lines += [_member_line(member, member["node"] in voters) for member in membership["members"]]
-    lines.append(_reserve(len(voters), len(running)))
+    lines.append(_reserve(len(voters), len(reached)))
     if membership["short_queues"]:
         lines.append(
             f"{membership['short_queues']} queues refuse publishes that await a confirm: they have fewer replicas in "
@@ -133,14 +134,14 @@ def _member_line(member: dict[str, Any], is_voter: bool) -> str:
     return f"{line} ({member['reason']})" if member["reason"] else line
 
 
-def _reserve(voters: int, running: int) -> str:
+def _reserve(voters: int, reached: int) -> str:
     """A sentence about how many more voters may fail while the others still are a majority."""
-    more = running - (voters // 2 + 1)
+    more = reached - (voters // 2 + 1)
     if voters < 2:
         return "The node is the only voter: nothing is served while it is down"
     if more < 0:
-        return f"{running} of {voters} voters run, which is no majority: {-more} more must be started"
-    text = f"{running} of {voters} voters run: {more} more may fail"
+        return f"{reached} of {voters} voters can be reached, which is no majority: {-more} more must be reached"
+    text = f"{reached} of {voters} voters can be reached: {more} more may fail"
     if voters % 2 == 0:
         text += "; an even number of voters survives no more failures than one voter less, so add a node or a witness"
     return text
