@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO, TypeVar
@@ -86,7 +87,10 @@ def simulate(
         search = _cluster_search(text, nodes, mirrored) if nodes > 1 or text.startswith("cluster") else _search(text)
     except ValueError as error:
         raise CommandFailure(f"--plan: {error}", EX_USAGE) from error
-    search(first, schedules, shrink, story, f" --nodes {nodes}{' --mirrored' if mirrored else ''}" if nodes > 1 else "")
+    options = f" --nodes {nodes}{' --mirrored' if mirrored else ''}" if nodes > 1 else ""
+    if plan is not None:
+        options += f" --plan {shlex.quote(plan.name)}"
+    search(first, schedules, shrink, story, options)
 
 
 #: Runs schedules: the first seed, how many, whether to shrink a failure, whether to print the last story, and the

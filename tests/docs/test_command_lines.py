@@ -35,7 +35,7 @@ ELSEWHERE = {
     "shutdown": "tests/cli/operating/test_operating.py, for the same reason",
     "stop_app": "tests/cluster_system/test_apps.py, for the same reason",
     "store verify": "tests/cli/programs/test_store.py, with the directory of a broker that has ended",
-    "simulate": "tests/simulation/test_command.py, and below those of the pages with fewer schedules",
+    "simulate": "tests/cli/programs/test_simulate.py, and below those of the pages with fewer schedules",
     "perf-test": "tests/perf_test, and below those of the pages for a shorter time",
     "pipeline": "tests/spark/test_in_spark.py, because its commands need Spark",
 }
