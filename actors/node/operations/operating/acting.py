@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .....amqp.constants import CONNECTION_FORCED, NOT_FOUND, PRECONDITION_FAILED
+from .....amqp.constants import CONNECTION_FORCED
 from .....amqp.errors import AmqpError
+from .....routing.phrases import no_queue, queue_phrase
 from .....routing.rows import QueueRow
 from ....context.events import OPERATOR
 from ....contracts.connection import to_connection
@@ -11,6 +12,9 @@ from ....contracts.metadata import to_metadata
 from ....contracts.queue import to_queue
 from ..observing.listings import connections
 from ..registry import OperationError, Operator, check_vhost, operation
+
+#: What RabbitMQ's command says of a queue that is not deleted, by what the broker's error says of it.
+_REFUSED = {"not empty": "Queue is not empty", "in use": "Queue is in use"}
 
 
 @operation()
@@ -36,12 +40,12 @@ async def delete_queue(
     try:
         return await operator.process.ask(operator.context.metadata, request)
     except AmqpError as error:
-        if error.code == NOT_FOUND:
-            raise OperationError("usage", "Queue not found") from None
-        if error.code == PRECONDITION_FAILED:
-            reason = "Queue is not empty" if error.text.endswith("not empty") else "Queue is in use"
-            raise OperationError("usage", reason) from None
-        raise
+        text = _REFUSED.get(error.text.removeprefix(queue_phrase(vhost, name)).strip())
+        if error.text == no_queue(vhost, name).text:
+            text = "Queue not found"
+        if text is None:
+            raise  # such as that its home is down, so that nobody knows whether it is empty
+        raise OperationError("usage", text) from None
 
 
 @operation()
