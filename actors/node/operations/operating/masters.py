@@ -223,6 +223,12 @@ async def _spread(operator: Operator, kind: str, vhosts: re.Pattern[str], queues
             await _move(operator, current, to)
         except OperationError as error:
             log.warning("%s", error)
+            if not await has_majority(operator):
+                # Each of the other moves would fail after a quarter of a minute.
+                raise OperationError(
+                    "unavailable",
+                    "the other masters have not been moved, because the node cannot reach a majority of its cluster",
+                ) from None
         else:
             led[current.node] -= 1
             led[to.node] += 1
