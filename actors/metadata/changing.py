@@ -80,6 +80,8 @@ class Changing:
         self.on_vhost: Callable[[str], None] = lambda vhost: None
         #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
         self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
+        #: Woken when a virtual host has been recovered, or cannot be.
+        self._recovered = Signal(process)
         #: By id of a queue: the process that ends by itself as soon as the row of its queue is gone.
         self.leaving: dict[str, Address[ToQueue]] = {}
         self._node_name = context.node_name
@@ -256,6 +258,12 @@ class Changing:
 
     async def _start_queue(self, row: QueueRow) -> None:
         """Start a queue and show it to channels. If that fails its row is deleted. Raises AmqpError."""
+        if row.vhost in self._routing.recovering:
+            # This node counts as up already, and other nodes choose it as the home of new queues.
+            await self._recovered.wait_for(lambda: row.vhost not in self._routing.recovering)
+            shown = self._routing.queue(row.vhost, row.name)
+            if shown is not None and shown.queue_id == row.queue_id:
+                return  # the row came early enough to be recovered with the others
         supervisor, started = self.supervisors.get(row.vhost), None
         version = self._state.definitions.version
         if supervisor is not None:
@@ -282,6 +290,10 @@ class Changing:
             self.elsewhere.start_ended(row.queue_id)
             self._state.rows(row.vhost)
             self.forget_queue(row.vhost, row.queue_id)
+
+    def vhost_recovered(self) -> None:
+        """Go on with queues that wait until the others of their virtual host are recovered."""
+        self._recovered.wake_all()
 
     def show_own(self, row: QueueRow) -> None:
         """Show a queue that is at home here, with the address of its process."""

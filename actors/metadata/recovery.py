@@ -191,6 +191,7 @@ class Recovery:
     def _finish(self, vhost: str) -> None:
         """Let a virtual host begin to work, because the routing table has all its rows."""
         self._routing.recovering.discard(vhost)
+        self._changing.vhost_recovered()
         supervisor = self._changing.supervisors.get(vhost)
         if supervisor is not None:
             self._process.send(supervisor, to_queue_supervisor.recovered())
@@ -209,6 +210,7 @@ class Recovery:
         except ProcessError as error:
             log.info("vhost '%s' is still down: %s", name, error)
             routing.recovering.discard(name)
+            changing.vhost_recovered()
             return
         await self._started(name, supervisor, shown, rows, is_revived=True)
         routing.set_down(name, False)

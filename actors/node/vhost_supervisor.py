@@ -103,7 +103,8 @@ class VhostSupervisor(Process):
         data_dir = context.settings.data_dir
         if data_dir is None:
             await self.ask(self.queues, to_new_queue_supervisor.start(context, None))
-            return self.queues, rows
+            # Nothing is left of earlier queues. These have been declared since the cluster counts this run as up.
+            return self.queues, [await self.ask(self.queues, to_queue_supervisor.start_queue(row)) for row in rows]
         try:
             return self.queues, await self._recover(DataDir(data_dir), rows, kept)
         except (StorageError, DamagedConfig, *REFUSALS) as error:

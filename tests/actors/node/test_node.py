@@ -15,6 +15,7 @@ from warren.actors.connection.listener import ListenError
 from warren.actors.contracts.node import NodeError
 from warren.actors.node.process import NodeSupervisor
 from warren.actors.resources.alarms import UnknownAlarm
+from warren.routing.rows import QueueRow
 from warren.runtime.errors import ProcessDown
 from warren.settings import Settings
 
@@ -59,6 +60,15 @@ def test_a_port_in_use_ends_the_node(client, system, node, started):
     with pytest.raises(ProcessDown):
         client.ask(other, ("list", "queues", None), WAIT)
     assert client.ask(node, ("list", "queues", None), WAIT) == []
+
+
+def test_a_node_without_a_disk_starts_queues_that_were_declared_early(client, node, started):
+    """A node of a cluster counts as up a moment before it starts its virtual hosts. Queues that were declared there in
+    between had no process, and whoever used them ended the node.
+    """
+    row = QueueRow("tenant", "q", None, "0f" * 16, True, node="warren@test", replicas=("warren@test",))
+    _, [found] = client.ask(node, ("start_vhost", "tenant", [row], frozenset()), WAIT)
+    assert client.ask(found.address, ("counts",), WAIT) == (0, 0)
 
 
 class TestList:
