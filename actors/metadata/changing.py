@@ -343,6 +343,8 @@ class Changing:
         self.on_vhost(name)
 
     async def _stop_vhost(self, name: str) -> None:
+        # A node that starts knows only what it has started whole.
+        await self._recovered.wait_for(lambda: name not in self._routing.recovering)
         self.supervisors.pop(name, None)
         self._policies.vhost_removed(name)
         await self._process.ask(self._node, to_node.stop_vhost(name))

@@ -89,9 +89,10 @@ class Recovery:
         fill(self._state, found)
         await stored.catch_up()
         self._changing.elsewhere.recovers()
-        names = sorted(vhosts)
         if directory is not None:
-            await self._process.run_blocking(directory.sweep_vhosts, names)
+            await self._process.run_blocking(directory.sweep_vhosts, sorted(vhosts))
+        # Other nodes may have created and deleted some during that.
+        names = sorted(vhosts)
         routing.recovering.update(names)
         self.is_reading = False
         for name in names:
@@ -105,7 +106,13 @@ class Recovery:
             _log_recovered(directory.path, self._state)
 
     async def _start_vhost(self, name: str) -> None:
-        """Have the queues of a virtual host recovered, and show them in the routing table."""
+        """Have the queues of a virtual host recovered, and show them in the routing table.
+
+        Another node may delete the virtual host before or during that. During it, the processes end only when all have
+        been started.
+        """
+        if name not in self._state.vhosts:
+            return
         shown = self._shown(name)
         rows = self._own_rows(name)
         try:

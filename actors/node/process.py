@@ -458,7 +458,8 @@ class NodeSupervisor(Process):
 
     async def on_stop_vhost(self, sender: Sender, name: str) -> bool:
         await self.vhosts.close_connections(name, f"vhost '{name}' is deleted")
-        self.send(self.direct, to_direct_client.forget_vhost(name))
+        if self.app.is_running:
+            self.send(self.direct, to_direct_client.forget_vhost(name))
         await self.vhosts.stop(name)
         return True
 

@@ -12,6 +12,7 @@ import pytest
 from thespian.actors import ActorExitRequest
 
 from warren.actors.connection.listener import ListenError
+from warren.actors.context.starting import to_new_node
 from warren.actors.contracts.node import NodeError
 from warren.actors.node.process import NodeSupervisor
 from warren.actors.resources.alarms import UnknownAlarm
@@ -69,6 +70,14 @@ def test_a_node_without_a_disk_starts_queues_that_were_declared_early(client, no
     row = QueueRow("tenant", "q", None, "0f" * 16, True, node="warren@test", replicas=("warren@test",))
     _, [found] = client.ask(node, ("start_vhost", "tenant", [row], frozenset()), WAIT)
     assert client.ask(found.address, ("counts",), WAIT) == (0, 0)
+
+
+def test_a_virtual_host_may_be_deleted_while_the_node_starts(client, node):
+    """Another node of the cluster deletes it. The direct client, which is told of that, is started last."""
+    settings = Settings(port=0, node_name="warren@test", stop_timeout=300)
+    client.tell(node, to_new_node.start(settings, app_stopped=True))
+    assert client.ask(node, ("stop_vhost", "tenant"), WAIT) is True
+    assert client.ask(node, ("app_state",), WAIT) == "stopped"
 
 
 class TestList:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.actors.contracts.metadata import to_metadata
+from warren.actors.metadata.recovery import STARTED_AT_ONCE
 from warren.actors.metadata.state.commands import ChangeNodes
 
 from . import group as stubs
@@ -51,3 +52,42 @@ def test_a_queue_is_started_when_the_others_are_recovered(recovering):
     assert is_new and row.node == home.name
     assert home.routing.queue(V, "q").queue_id == row.queue_id
     group.check_equal()
+
+
+def starting(member):
+    """Whether the member has read its disk, and shows nothing yet."""
+    process = member.process
+    return hasattr(process, "recovery") and process.recovery.is_reading and V in process.state.vhosts
+
+
+@pytest.mark.parametrize("while_reading", [True, False])
+def test_virtual_hosts_come_and_go_while_a_node_starts(while_reading, monkeypatch):
+    """A virtual host that is created through another node, while a node removes what its disk has of deleted ones,
+    never started there. One that was deleted at that time, or before its turn to start came, ended the node.
+    """
+    with Group() as group:
+        leader = group.wait_for_leader()
+        late = next(member for member in group.members if member is not leader)
+        for number in range(STARTED_AT_ONCE + 2):
+            leader.ask(to_metadata.create_vhost(f"v{number}"))
+        group.wait_until_level()
+        late.kill()
+        if while_reading:
+            late.machine.blocking_delay = 1.0
+        else:
+            monkeypatch.setattr(stubs, "StubNode", SlowNode)
+        late.boot()
+        group.until(lambda: starting(late) if while_reading else V in late.routing.recovering)
+        last = f"v{STARTED_AT_ONCE + 1}"
+        # v0 is among those that are started at once, and the last one waits for its turn.
+        changes = to_metadata.create_vhost("new"), to_metadata.delete_vhost("v0"), to_metadata.delete_vhost(last)
+        asked = [leader.begin(change) for change in changes]
+        group.until(lambda: "new" in late.process.state.vhosts and last not in late.process.state.vhosts)
+        assert starting(late) if while_reading else V in late.routing.recovering
+        late.machine.blocking_delay = 0.0
+        group.until(lambda: late.has_started and all(each.is_here for each in asked))
+        assert group.world.crashes == []
+        wanted = {*leader.routing.vhosts()}
+        assert "new" in wanted and last not in wanted and "v0" not in wanted
+        group.until(lambda: late.process.changing.supervisors.keys() == wanted)
+        assert {*late.routing.vhosts()} == wanted
