@@ -25,7 +25,7 @@ from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...runtime.turn_work import STEP
 from ..context.node_context import NodeContext
-from ..contracts.node import ToQueueSupervisor, to_node, to_queue_supervisor
+from ..contracts.node import to_queue_supervisor
 from .cascades import Cascades
 from .elsewhere import Elsewhere
 from .live_policies import LivePolicies
@@ -34,6 +34,7 @@ from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, T
 from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
 from .state.repeats import should_repeat
 from .state.state import State
+from .vhost_lives import VhostLives
 
 if TYPE_CHECKING:
     from ..contracts.node import ToNode
@@ -69,19 +70,12 @@ class Changing:
         context: NodeContext,
     ) -> None:
         self._process = process
-        self._node = node
         self._routing = routing
         self._state = state
         self._log = log
         self._policies = policies
         #: Called when the process of a queue runs that is at home on this node. The row has the address of the process.
         self.on_own: Callable[[QueueRow], None] = lambda row: None
-        #: Called when a virtual host that another node has created runs on this node too.
-        self.on_vhost: Callable[[str], None] = lambda vhost: None
-        #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
-        self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
-        #: Woken when a virtual host has been recovered, or cannot be.
-        self._recovered = Signal(process)
         #: By id of a queue: the process that ends by itself as soon as the row of its queue is gone.
         self.leaving: dict[str, Address[ToQueue]] = {}
         self._node_name = context.node_name
@@ -100,6 +94,8 @@ class Changing:
             lambda effect: me._follow(effect),
             context.settings.channel_operation_timeout / 1000,
         )
+        self.lives = VhostLives(process, context.node_name, node, routing, state, policies, self.elsewhere)
+        self.supervisors = self.lives.supervisors
 
     # -- proposals ---
 
@@ -250,20 +246,19 @@ class Changing:
             return self._start_queue(effect.row)
         if isinstance(effect, EndQueue):
             return self._end_queue(effect.vhost, effect.queue_id)
-        return self._start_vhost(effect.name) if isinstance(effect, StartVhost) else self._stop_vhost(effect.name)
+        return self._start_vhost(effect.name) if isinstance(effect, StartVhost) else self.lives.settle(effect.name)
 
     def _follow(self, effect: Effect) -> Coroutine[object, None, None]:
         """Perform an effect of a command that another node proposed."""
-        return self._start_vhost_too(effect.name) if isinstance(effect, StartVhost) else self._perform(effect)
+        return self.lives.settle(effect.name) if isinstance(effect, StartVhost) else self._perform(effect)
 
     async def _start_queue(self, row: QueueRow) -> None:
         """Start a queue and show it to channels. If that fails its row is deleted. Raises AmqpError."""
-        if row.vhost in self._routing.recovering:
-            # This node counts as up already, and other nodes choose it as the home of new queues.
-            await self._recovered.wait_for(lambda: row.vhost not in self._routing.recovering)
-            shown = self._routing.queue(row.vhost, row.name)
-            if shown is not None and shown.queue_id == row.queue_id:
-                return  # the row came early enough to be recovered with the others
+        # Other nodes choose this one as the home of queues as soon as it counts as up and has a virtual host.
+        await self.lives.until_free(row.vhost)
+        shown = self._routing.queue(row.vhost, row.name)
+        if shown is not None and shown.queue_id == row.queue_id:
+            return  # the row came early enough to be recovered with the others
         supervisor, started = self.supervisors.get(row.vhost), None
         version = self._state.definitions.version
         if supervisor is not None:
@@ -291,10 +286,6 @@ class Changing:
             self._state.rows(row.vhost)
             self.forget_queue(row.vhost, row.queue_id)
 
-    def vhost_recovered(self) -> None:
-        """Go on with queues that wait until the others of their virtual host are recovered."""
-        self._recovered.wake_all()
-
     def show_own(self, row: QueueRow) -> None:
         """Show a queue that is at home here, with the address of its process."""
         self._routing.put_queue(row)
@@ -315,39 +306,13 @@ class Changing:
                 await self._process.ask(supervisor, to_queue_supervisor.forget_queue(queue_id))
 
     async def _start_vhost(self, name: str) -> None:
-        """Start a new virtual host and show it to clients. If that fails it is deleted. Raises ProcessError."""
+        """Start a new virtual host. If that fails it is deleted. Raises ProcessError."""
         try:
-            self.supervisors[name], _ = await self._process.ask(self._node, to_node.start_vhost(name, [], frozenset()))
+            await self.lives.settle(name)
         except ProcessError:
-            await self.note(DeleteVhost(name, is_ended=True))
+            await self.note(DeleteVhost(name))
             raise
-        self._routing.add_vhost(name, self._state.vhosts[name])
-        self._policies.recovered(name)
         await self.elsewhere.vhost_started(name)
-
-    async def _start_vhost_too(self, name: str) -> None:
-        """Start a virtual host that another node has created. If that fails it is down here, and tried again later."""
-        rows = self._state.vhosts.get(name)
-        if rows is None:
-            return
-        self._routing.add_vhost(name, rows)
-        for row in rows.queues.values():
-            if row.node != self._node_name:
-                self.elsewhere.show_queue(row)
-        try:
-            self.supervisors[name], _ = await self._process.ask(self._node, to_node.start_vhost(name, [], frozenset()))
-        except ProcessError:
-            self._routing.set_down(name)
-            raise
-        self._policies.recovered(name)
-        self.on_vhost(name)
-
-    async def _stop_vhost(self, name: str) -> None:
-        # A node that starts knows only what it has started whole.
-        await self._recovered.wait_for(lambda: name not in self._routing.recovering)
-        self.supervisors.pop(name, None)
-        self._policies.vhost_removed(name)
-        await self._process.ask(self._node, to_node.stop_vhost(name))
 
     def forget_queue(self, vhost: str, queue_id: str) -> None:
         """Have the queue's supervisor end the process of a queue for good, without waiting for it.

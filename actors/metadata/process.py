@@ -142,7 +142,7 @@ class Metadata(Process):
         self.changing.cascades.on_free = lambda requests: exchanges.propose_all(requests)
         self.policies.on_alternates = lambda vhost: windows.exchanges_changed(vhost)
         self.changing.on_own = lambda row: replicas.own_runs(row)
-        self.changing.on_vhost = lambda vhost: replicas.vhost_started(vhost)
+        self.changing.lives.on_vhost = lambda vhost: replicas.vhost_started(vhost)
         self.vhosts = VirtualHosts(
             routing, self.changing, self.queues, self.turns, watching_exchanges(context.settings)
         )
@@ -180,6 +180,7 @@ class Metadata(Process):
 
         For a command of this node, the operation that has proposed it performs them.
         """
+        self.changing.lives.note(applied.effects)
         for effect in applied.effects:
             if isinstance(effect, StartQueue) and effect.row.node == self.homes.here:
                 self.changing.elsewhere.starts(effect.row)

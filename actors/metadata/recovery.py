@@ -95,6 +95,7 @@ class Recovery:
         names = sorted(vhosts)
         routing.recovering.update(names)
         self.is_reading = False
+        self._changing.lives.recovers(names)
         for name in names:
             routing.add_vhost(name, vhosts[name])
             self._policies.recovered(name)
@@ -108,10 +109,9 @@ class Recovery:
     async def _start_vhost(self, name: str) -> None:
         """Have the queues of a virtual host recovered, and show them in the routing table.
 
-        Another node may delete the virtual host before or during that. During it, the processes end only when all have
-        been started.
+        Another node may delete the virtual host meanwhile. Its processes end when all have been started.
         """
-        if name not in self._state.vhosts:
+        if not self._changing.lives.begins(name):
             return
         shown = self._shown(name)
         rows = self._own_rows(name)
@@ -198,16 +198,18 @@ class Recovery:
     def _finish(self, vhost: str) -> None:
         """Let a virtual host begin to work, because the routing table has all its rows."""
         self._routing.recovering.discard(vhost)
-        self._changing.vhost_recovered()
         supervisor = self._changing.supervisors.get(vhost)
         if supervisor is not None:
             self._process.send(supervisor, to_queue_supervisor.recovered())
-            self._changing.on_vhost(vhost)
+            self._changing.lives.on_vhost(vhost)
+        self._changing.lives.release(vhost)
 
     async def revive(self, name: str) -> None:
         """Try once more to start a virtual host that could not be started."""
         routing, changing = self._routing, self._changing
+        await changing.lives.hold(name)
         if name not in self._state.vhosts or name in changing.supervisors:
+            changing.lives.release(name)
             return
         routing.recovering.add(name)
         shown = self._shown(name)
@@ -217,7 +219,7 @@ class Recovery:
         except ProcessError as error:
             log.info("vhost '%s' is still down: %s", name, error)
             routing.recovering.discard(name)
-            changing.vhost_recovered()
+            changing.lives.release(name)
             return
         await self._started(name, supervisor, shown, rows, is_revived=True)
         routing.set_down(name, False)

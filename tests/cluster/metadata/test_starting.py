@@ -1,4 +1,4 @@
-"""Queues that are declared at a home which still recovers its other queues (CL-34)."""
+"""Nodes that start, and virtual hosts that start on them, while other nodes go on declaring and deleting (CL-34)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from warren.actors.contracts.metadata import to_metadata
 from warren.actors.metadata.recovery import STARTED_AT_ONCE
 from warren.actors.metadata.state.commands import ChangeNodes
+from warren.amqp.fields import table_from
 
 from . import group as stubs
 from .group import Group, StubNode, V
@@ -16,8 +17,10 @@ SECONDS = 5.0
 
 
 class SlowNode(StubNode):
+    """On warren@a it takes longer than on the others."""
+
     async def on_start_vhost(self, sender, name, rows, kept):
-        await self.sleep(SECONDS)
+        await self.sleep(3 * SECONDS if "warren@a" in str(self.myAddress) else SECONDS)
         return await super().on_start_vhost(sender, name, rows, kept)
 
 
@@ -91,3 +94,44 @@ def test_virtual_hosts_come_and_go_while_a_node_starts(while_reading, monkeypatc
         assert "new" in wanted and last not in wanted and "v0" not in wanted
         group.until(lambda: late.process.changing.supervisors.keys() == wanted)
         assert {*late.routing.vhosts()} == wanted
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Nodes that start virtual hosts slowly."""
+    monkeypatch.setattr(stubs, "StubNode", SlowNode)
+    with Group() as group:
+        yield group
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_virtual_host_is_deleted_through_another_node_while_it_is_created(slow, comes_back):
+    """The node that had created it ended. If a third node created it again, the second one had it in its metadata and
+    did not start it.
+    """
+    one, two, three = slow.members
+    asked = [one.begin(to_metadata.create_vhost("x"))]
+    slow.until(lambda: "x" in two.process.state.vhosts and "x" in three.process.state.vhosts)
+    asked.append(two.begin(to_metadata.delete_vhost("x")))
+    slow.until(lambda: all("x" not in member.process.state.vhosts for member in slow.members))
+    if comes_back:
+        asked.append(three.begin(to_metadata.create_vhost("x")))
+    slow.until(lambda: all(each.is_here for each in asked), 120.0)
+    wanted = {V, "x"} if comes_back else {V}
+    for member in slow.members:
+        slow.until(lambda member=member: member.process.changing.supervisors.keys() == wanted)
+        assert {*member.routing.vhosts()} == wanted
+    assert slow.world.crashes == []
+
+
+def test_the_creator_of_a_virtual_host_shows_what_others_have_declared_there_meanwhile(slow):
+    """A client of another node may use the virtual host as soon as that node has started it. The creator, which took
+    longer, did not find such a queue until it was started again.
+    """
+    one, two, _ = slow.members
+    created = one.begin(to_metadata.create_vhost("x"))
+    slow.until(lambda: "x" in two.process.changing.supervisors)
+    assert not created.is_here
+    declared = two.begin(to_metadata.declare_queue("x", "q", True, None, False, table_from({}), "c"))
+    slow.until(lambda: created.is_here and declared.is_here, 120.0)
+    assert one.routing.queue("x", "q").node == two.name
