@@ -62,6 +62,7 @@ def ring_lines(ring: dict[str, Any]) -> list[str]:
     if ring["missing"]:
         lines += ["", f"Wanted by the policy as well: {', '.join(ring['missing'])}"]
     lines += [f"Evicted: {each['node']}: {each['reason']}" for each in ring["evicted"]]
+    lines += [f"Forced to one replica by {each['by']} at epoch {each['epoch']}" for each in ring.get("forced", ())]
     return lines
 
 
@@ -117,15 +118,19 @@ def cancel_sync_queue(call: Call, queue: str) -> None:
 
 
 @node_command(SECTION, "Making {member} the master of queue '{queue}' in vhost '{vhost}' ...")
+@click.option("--force", is_flag=True, help="Make the replica on MEMBER the only one, also if it is not in sync.")
+@click.option("--accept-loss", is_flag=True, help="With --force: lose the messages that the replica on MEMBER lacks.")
 @click.argument("queue")
 @click.argument("member")
-def promote(call: Call, queue: str, member: str) -> None:
+def promote(call: Call, queue: str, member: str, force: bool, accept_loss: bool) -> None:
     """Make the replica on the node MEMBER, which must be in sync, the master of the mirrored QUEUE.
 
-    Publishers wait for a moment. Messages that consumers have not acknowledged come again, redelivered.
+    Publishers wait for a moment. Messages that consumers have not acknowledged come again, redelivered. --force brings
+    a queue back that is down because no replica in sync is left; without --accept-loss it only shows the replicas.
     """
     member = full_name(member)
-    if call.ask("promote", vhost=call.vhost, name=queue, node=member):
+    forced = {"is_forced": True, "accept_loss": accept_loss} if force else {}
+    if call.ask("promote", vhost=call.vhost, name=queue, node=member, **forced):
         call.done()
     else:
         call.say(f"{member} is the master already")

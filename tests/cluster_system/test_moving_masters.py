@@ -331,3 +331,50 @@ def test_a_replica_that_joins_later_knows_which_numbers_were_left_out(cluster):
         channel.call(m.BasicConsume(queue=queue, consumer_tag=str(count), arguments=reading))
         assert [channel.wait(m.BasicDeliver).body for _ in range(count)] == bodies[-count:]
     cluster.delete_queue(queue)
+
+
+def test_a_replica_that_is_not_in_sync_becomes_the_only_one(tmp_path):
+    """A queue that has lost all replicas in sync goes on with what another one has, when an operator forces that. The
+    first one comes back and copies that, without the messages that only it had. Without `accept_loss` the command only
+    says which replicas there are (CL-100).
+    """
+    queue = "ha-orders"
+    with Cluster(2, witnesses=1, data_dir=tmp_path, net_ticktime=20.0) as cluster:
+        cluster.set_policy("ha", "^ha", {"ha-mode": "all"})
+        cluster.broker(0).declare_queue(queue, durable=True)
+        for number in range(3):
+            cluster.broker(0).publish(b"%d" % number, queue, delivery_mode=2)
+        cluster.stop_node(SECOND)
+        for number in range(3, 5):
+            cluster.broker(0).publish(b"%d" % number, queue, delivery_mode=2)
+        cluster.kill(FIRST)
+        cluster.start_node(SECOND)
+
+        def operate(operation, **arguments):
+            return cluster.broker(1)._node.operate(operation, name=queue, vhost="/", **arguments)
+
+        def state():
+            return operate("show_ring")["state"]
+
+        wait_for("the queue to be down", lambda: state() == "down", seconds=60)
+        with pytest.raises(BrokerError, match="no replica of queue 'ha-orders' in vhost '/' that is in sync"):
+            operate("promote", node=SECOND)
+        with pytest.raises(BrokerError) as refused:
+            operate("promote", node=SECOND, is_forced=True)
+        assert f"loses each message that the replica on {SECOND} lacks" in str(refused.value)
+        assert f"{FIRST}: in sync at epoch" in str(refused.value) and f"{SECOND}: left the ring" in str(refused.value)
+        with pytest.raises(BrokerError, match=f"{FIRST} does not run"):
+            operate("promote", node=FIRST, is_forced=True, accept_loss=True)
+        with pytest.raises(BrokerError, match="has never had a replica that was in sync"):
+            operate("promote", node="other@localhost", is_forced=True, accept_loss=True)
+        assert state() == "down"
+
+        assert operate("promote", node=SECOND, is_forced=True, accept_loss=True)
+        wait_for("the queue to run", lambda: state() == "running", seconds=60)
+        assert not operate("promote", node=SECOND, is_forced=True, accept_loss=True), "it is the master already"
+        cluster.start_node(FIRST)
+        cluster.wait_in_sync(queue, timeout=120)
+        ring = operate("show_ring")
+        assert [(each["node"], each["messages"]) for each in ring["members"]] == [(SECOND, 3), (FIRST, 3)]
+        assert [each["by"] for each in ring["forced"]] == [f"an operator of {SECOND}"]
+        assert [cluster.broker(0).get(queue).body for _ in range(3)] == [b"0", b"1", b"2"]

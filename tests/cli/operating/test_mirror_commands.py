@@ -31,6 +31,7 @@ def test_the_ring_is_drawn_with_who_lags():
             member("d@host", "learner", None, None, stage=None, lag=None, unstored=None, messages=None),
             missing=["e@host"],
             evicted=[{"node": "c@host", "reason": "it does not answer"}],
+            forced=[{"by": "an operator of a@host", "epoch": 6}],
         )
     )
     assert drawn == [
@@ -48,6 +49,7 @@ def test_the_ring_is_drawn_with_who_lags():
         "",
         "Wanted by the policy as well: e@host",
         "Evicted: c@host: it does not answer",
+        "Forced to one replica by an operator of a@host at epoch 6",
     ]
 
 

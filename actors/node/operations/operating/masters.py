@@ -12,7 +12,7 @@ from .....amqp.errors import AmqpError
 from .....definitions.errors import DefinitionError
 from .....definitions.policies import queue_kind
 from .....routing.phrases import queue_phrase
-from .....routing.rows import Member, QueueRow
+from .....routing.rows import Member, MirrorGroup, QueueRow
 from .....runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from .....runtime.signal import Signal
 from ....contracts.membership import to_membership
@@ -20,9 +20,9 @@ from ....contracts.metadata import to_metadata
 from ....contracts.node import to_node
 from ....contracts.queue import to_queue
 from ....metadata.queues.moving import TooFewStay, await_enough
-from ....metadata.state.commands import TransferRing
+from ....metadata.state.commands import ForceRing, TransferRing
 from ..registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
-from .rings import mirrored_queue
+from .rings import mirrored_queue, replica_status
 
 log = logging.getLogger("warren.mirror")
 
@@ -41,12 +41,22 @@ LOOK_SECONDS = 0.25
 
 
 @operation()
-async def promote(operator: Operator, *, name: str, vhost: str, node: str) -> bool:
-    """Make the replica on this node, which must be in sync, the master of its queue. False if it is already."""
+async def promote(
+    operator: Operator, *, name: str, vhost: str, node: str, is_forced: bool = False, accept_loss: bool = False
+) -> bool:
+    """Make the replica on this node, which must be in sync, the master of its queue. False if it is already.
+
+    If `is_forced`, a replica that is not in sync may be chosen, or one of a queue that is down. It is the only one
+    then, and messages that it lacks are lost, so that needs `accept_loss` (CL-100).
+    """
     row, group = mirrored_queue(operator, vhost, name)
-    if group.master.node == node:
+    is_up = row.state != "down"
+    if group.master.node == node and is_up:
         return False
-    to = next((member for member in group.ring if member.node == node), None)
+    to = next((member for member in group.ring if member.node == node and is_up), None)
+    if to is None and is_forced:
+        await _force(operator, row, group, node, accept_loss)
+        return True
     if to is None:
         others = ", ".join(member.node for member in group.ring[1:]) or "no other node"
         raise OperationError(
@@ -55,6 +65,43 @@ async def promote(operator: Operator, *, name: str, vhost: str, node: str) -> bo
         )
     await _move(operator, row, to)
     return True
+
+
+async def _force(operator: Operator, row: QueueRow, group: MirrorGroup, node: str, accept_loss: bool) -> None:
+    """Make the replica on this node the only one, and have the queue go on with what it has. Raises OperationError."""
+    context, phrase = operator.context, queue_phrase(row.vhost, row.name)
+    choices = {member.node: await _choice(operator, row, group, member) for member in group.everyone}
+    for left, epoch in reversed(group.was):
+        choices.setdefault(left, f"left the ring at epoch {epoch} of {group.epoch} with all messages of that moment")
+    running = {found.name for found in context.definitions.nodes.values() if found.incarnation}
+    lines = [f"{name}: {text}{'' if name in running else ', does not run'}" for name, text in choices.items()]
+    if node not in choices or node not in running:
+        why = "has never had a replica that was in sync" if node not in choices else "does not run"
+        raise OperationError("unavailable", f"{node} {why}. Replicas of {phrase}:", tuple(lines))
+    if not accept_loss:
+        text = (
+            f"{phrase} loses each message that the replica on {node} lacks, and all other replicas begin without"
+            " messages. Repeat the command with --accept-loss if that is wanted. Replicas:"
+        )
+        raise OperationError("unavailable", text, tuple(lines))
+    command = ForceRing(row.vhost, row.name, row.queue_id, node, f"an operator of {context.node_name}")
+    try:
+        answer = operator.process.ask(context.metadata, to_metadata.change_definitions(command), CHANGE_SECONDS)
+        changed = await answer
+    except (DefinitionError, ProcessDown, ProcessTimeout, ProcessError) as error:
+        raise OperationError("unavailable", f"the nodes have not agreed to force {phrase}: {error}") from None
+    if not changed:
+        raise OperationError("unavailable", f"the replicas of {phrase} have changed meanwhile; try again")
+    log.warning("%s: an operator has made the replica on %s the only one; messages may be lost", phrase, node)
+
+
+async def _choice(operator: Operator, row: QueueRow, group: MirrorGroup, member: Member) -> str:
+    """What is known of a member that an operator may choose."""
+    status = await replica_status(operator, row, member)
+    has = "" if status is None else f", {status['messages']} messages"
+    if member in group.ring:
+        return f"in sync at epoch {group.epoch}{has}"
+    return f"not in sync{has}" if status is None else f"not in sync ({status['stage']}){has}"
 
 
 async def _move(operator: Operator, row: QueueRow, to: Member) -> None:

@@ -50,6 +50,7 @@ async def show_ring(operator: Operator, *, name: str, vhost: str) -> dict[str, o
         "members": members,
         "missing": [node for node in group.wanted if node not in there],
         "evicted": [{"node": node, "reason": reason} for node, reason in group.evicted],
+        "forced": [{"by": by, "epoch": epoch} for by, epoch in group.forced],
     }
 
 
@@ -120,7 +121,7 @@ async def sync_queue(operator: Operator, *, name: str, vhost: str) -> AsyncItera
     complete_at = operator.process.now()
     while True:
         row, group = _classic(operator, vhost, name)
-        facts = [(member, await _status(operator, row, member)) for member in group.learners]
+        facts = [(member, await replica_status(operator, row, member)) for member in group.learners]
         known = [(member, status) for member, status in facts if status is not None]
         # When a replica joins the ring, the others that copy the queue begin anew, and have forgotten that they were
         # asked. Before that, their nodes have none for a moment.
@@ -134,7 +135,7 @@ async def sync_queue(operator: Operator, *, name: str, vhost: str) -> AsyncItera
             if member not in asked or status["stage"] == "waiting":
                 if await _synchronise(operator, row, member, True) is not None:
                     asked.add(member)
-        master = await _status(operator, row, group.master)
+        master = await replica_status(operator, row, group.master)
         total = None if master is None else master["messages"]
         yield [{"node": member.node, "messages": status["messages"], "total": total} for member, status in known]
         await operator.process.sleep(SYNC_SECONDS)
@@ -190,11 +191,11 @@ async def _member(operator: Operator, row: QueueRow, group: MirrorGroup, member:
     role = "master" if member == group.master else "mirror" if member in group.ring else "learner"
     items: InfoItems = {"node": member.node, "role": role, "stage": None, "received": None, "stored": None}
     items |= {"lag": 0, "unstored": 0, "waiting": None, "messages": None}
-    status = await _status(operator, row, member) or {}
+    status = await replica_status(operator, row, member) or {}
     return {key: status.get(key, value) for key, value in items.items()}
 
 
-async def _status(operator: Operator, row: QueueRow, member: Member) -> InfoItems | None:
+async def replica_status(operator: Operator, row: QueueRow, member: Member) -> InfoItems | None:
     """How far this member is; None if it does not run or does not answer."""
     address = operator.context.peers.replica(row.queue_id, member)
     try:
