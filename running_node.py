@@ -411,7 +411,7 @@ def clustering_of(settings: Settings, is_founder: bool = False) -> Clustering | 
     # Imported here, because a node that is alone needs none of these modules.
     from .cluster.membership.process import Members
     from .cluster.metadata.process import ClusterMetadata
-    from .mirror.replication import NodeMirroring
+    from .mirror.node_mirroring import NodeMirroring
 
     return Clustering(Members, ClusterMetadata, is_founder, NodeMirroring())
 

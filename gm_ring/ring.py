@@ -114,9 +114,12 @@ class RingMember:
         """Whether the left neighbour has sent nothing since this member attached: it may not run yet (`retry`)."""
         return self.has_part and not self._is_answered
 
-    @property
-    def retained_bytes(self) -> int:
-        return sum([state.retained.size for state in self._streams.values()])
+    def owed(self, stream: Stream) -> tuple[int, int]:
+        """How many bytes of the stream others may need from this member, and how many instructions not all members have
+        received. What is kept for learners that may follow this member next does not count.
+        """
+        state, kept = self._streams[stream], KEPT_FOR_LEARNERS if self._fellows else 0
+        return max(0, state.retained.size - kept), state.retained.last - state.done
 
     def kept_from(self, stream: Stream) -> int:
         """The position up to which this member has forgotten the stream."""

@@ -25,6 +25,7 @@ from . import instructions
 if TYPE_CHECKING:
     from ..actors.queue.mirroring import Replica
     from ..routing.rows import Member, MirrorGroup
+    from .backing.mirrored_queue import MirroredQueue
 
 #: Seconds in which the queue must come to rest, and seconds between two checks.
 REST_SECONDS, LOOK_SECONDS = 1.0, 0.002
@@ -55,6 +56,16 @@ async def settled(replica: Replica) -> None:
 
 def _unacked(replica: Replica) -> int:
     return sum([len(record.pending) for record in replica.state.channels.values()])
+
+
+def is_level(replica: Replica, backing: MirroredQueue, last: int) -> bool:
+    """Whether all members have received and stored what this master has sent them, up to the position `last`, and its
+    publishers have their confirms.
+    """
+    confirming, role = backing.confirming, replica.role
+    told = min(confirming.received, confirming.stored) >= last
+    told = told and role.is_quiet and not role.awaits_targets
+    return told and not backing.out and not confirming.is_waiting and not replica.state.confirms.unconfirmed
 
 
 async def rest(replica: Replica, is_level: Callable[[], bool]) -> None:

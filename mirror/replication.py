@@ -43,7 +43,7 @@ from ..routing.phrases import no_queue, queue_phrase
 from ..routing.rows import Member
 from ..runtime.exit_reason import ExitKind, ExitReason
 from ..runtime.system.address import node_of, system_of
-from . import handover, instructions, ring_credit
+from . import handover, instructions
 from .accepted import tell_accepted
 from .backing.mirrored_queue import MirroredQueue
 from .backing.mirrored_stream import mirrored
@@ -52,6 +52,7 @@ from .follower import Follower
 from .learner_admission import LearnerAdmission
 from .publishers import Reclaims
 from .replica import Mirror
+from .ring_credit import RingCredit
 from .safety import Safety
 from .stall import Eviction
 from .sync.learner import Learner
@@ -121,6 +122,7 @@ class MirrorReplication:
         self._learner = Learner(replica, self._ring, self._mirrored, self._follower.take) if self._is_learner else None
         self._follower.learner = self._learner
         self._slow_publishers = SlowPublishers(replica.state.credit, replica.credit_freed)
+        self._ring_credit = RingCredit(replica)
         self._times = BroadcastTimes(replica.state.histograms.ring_broadcast, replica.now)
         #: The position of the last instruction that this mirror has followed.
         self._followed = 0
@@ -189,7 +191,7 @@ class MirrorReplication:
 
     def end(self) -> list[tuple[int, int]]:
         self._admission.end()
-        ring_credit.bound(self._replica, 0)
+        self._ring_credit.bound(0, 0)
         self._slow_publishers.end()
         self.go_on()
         if self._is_promoting:
@@ -197,6 +199,9 @@ class MirrorReplication:
             self._promote()
         self._reclaims.refuse(self._replica)
         return self._mirrored.confirming.end()
+
+    def process_ended(self) -> None:
+        self._ring_credit.process_ended()
 
     def _note_followers(self) -> None:
         """Note whether any mirror or learner receives the stream of this master."""
@@ -244,7 +249,7 @@ class MirrorReplication:
             if self._reclaims.are_mirrored(backing.confirming):
                 backing.reached_by_all()
                 self._replica.state.confirms.settled()
-            ring_credit.bound(self._replica, ring.retained_bytes)
+            self._ring_credit.bound(*ring.owed(ONLY))
             if not self.is_resting:
                 self._admit()
             lease = self._replica.context.lease
@@ -383,7 +388,7 @@ class MirrorReplication:
         try:
             await handover.settled(replica)
             self.takes_acks = False
-            await handover.rest(replica, self._is_level)
+            await handover.rest(replica, lambda: handover.is_level(replica, self._mirrored, self._ring.last(ONLY)))
         except BaseException:
             self.go_on()
             raise
@@ -391,15 +396,6 @@ class MirrorReplication:
         self._ring.tell_done()
         replica.spawn(self._go_on_later(self._rests))
         return self._ring.view.epoch
-
-    def _is_level(self) -> bool:
-        """Whether all members have received and stored what the master has sent them, and publishers have their
-        confirms.
-        """
-        backing, confirming, role = self._mirrored, self._mirrored.confirming, self._replica.role
-        told = min(confirming.received, confirming.stored) >= self._ring.last(ONLY)
-        told = told and role.is_quiet and not role.awaits_targets
-        return told and not backing.out and not confirming.is_waiting and not self._replica.state.confirms.unconfirmed
 
     async def _go_on_later(self, rests: int) -> None:
         await self._replica.sleep(handover.TRANSFER_SECONDS)
@@ -488,11 +484,3 @@ class MirrorReplication:
     def _leave(self, why: str) -> None:
         # End with a fault. After an orderly end channels would confirm publishes that no replica has taken.
         self._replica.stop(ExitReason(ExitKind.EXIT, why))
-
-
-class NodeMirroring:
-    """Makes a `MirrorReplication` for each replica of a node."""
-
-    def replication(self, replica: Replica) -> MirrorReplication:
-        """See `Mirroring`."""
-        return MirrorReplication(replica)

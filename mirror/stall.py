@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.mirror")
 
-#: Milliseconds for which a ring may make no progress while a publisher waits, if the policy has no `ha-ack-timeout`.
-ACK_TIMEOUT = 5_000
-
 #: Seconds in which a member must answer how far it has come in the stream.
 STANDING_SECONDS = 1.0
 
@@ -157,7 +154,8 @@ class Eviction:
     @property
     def _ack_timeout(self) -> float:
         """Seconds that the numbers of the ring may stand still."""
-        return float(policy_of(self._replica).get("ha-ack-timeout", ACK_TIMEOUT)) / 1000
+        timeout = self._replica.context.settings.mirror_ack_timeout
+        return float(policy_of(self._replica).get("ha-ack-timeout", timeout)) / 1000
 
     async def _evict(self) -> None:
         """Ask the members how far they have come in the stream, and evict the one that delays the others."""
@@ -167,10 +165,18 @@ class Eviction:
         counted = () if self._admission.proposed is None else (self._admission.proposed,)
         ring = (*group.ring, *counted)
         standings = {self._member: Standing(*self.standing())}
-        for member in ring[1:]:
-            address = replica.context.peers.replica(replica.row.queue_id, member)
+        # All are asked at once: publishers wait meanwhile, and several members may not answer.
+        asked = {
+            member: replica.ask(
+                replica.context.peers.replica(replica.row.queue_id, member),
+                to_queue.standing(),
+                timeout=STANDING_SECONDS,
+            )
+            for member in ring[1:]
+        }
+        for member, answer in asked.items():
             with suppress(AmqpError, ProcessDown, ProcessTimeout):
-                standings[member] = Standing(*await replica.ask(address, to_queue.standing(), timeout=STANDING_SECONDS))
+                standings[member] = Standing(*await answer)
         found = victim(ring, standings)
         if found is None or replica.row.group != group or not self.is_outstanding:
             return

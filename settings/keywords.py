@@ -44,6 +44,11 @@ class NodeKeywords(TypedDict, total=False):
     channel_tick_interval: int
     channel_operation_timeout: int
     channel_retain_limit: int
+    mirror_window: int
+    mirror_ack_timeout: int
+    mirror_sync_timeout: float
+    mirror_replace_wait: float
+    mirroring_sync_batch_size: int
     mirroring_sync_max_throughput: int
     default_consumer_prefetch: tuple[bool, int]
     qos_prefetch_size: bool

@@ -181,7 +181,45 @@ class Settings:
         low=0,
         high=1_073_741_824,
     )
+    # CL-69
+    mirror_window: int = setting(
+        8_388_608,
+        "bytes of a mirrored queue's stream that its master sends before all mirrors have them; then publishers wait",
+        low=65_536,
+        high=1_073_741_824,
+    )
+    # CL-80
+    mirror_ack_timeout: int = setting(
+        5_000,
+        "ms for which a mirror may hold up the confirms of its queue before it is evicted, unless a policy has"
+        " `ha-ack-timeout`",
+        low=1_000,
+        high=300_000,
+    )
+    # CL-90
+    mirror_sync_timeout: float = setting(
+        30.0,
+        "seconds that a replica which copies a mirrored queue waits for the next part before it asks again",
+        above=0.0,
+        low=1.0,
+        high=3_600.0,
+    )
+    # CL-92
+    mirror_replace_wait: float = setting(
+        60.0,
+        "seconds after which another node gets the replica of one that has not come back",
+        above=0.0,
+        low=1.0,
+        high=3_600.0,
+    )
     # CL-89
+    mirroring_sync_batch_size: int = setting(
+        4_096,
+        "messages that a replica requests at a time when it copies a mirrored queue, unless a policy has"
+        " `ha-sync-batch-size`",
+        low=1,
+        high=1_000_000,
+    )
     mirroring_sync_max_throughput: int = setting(
         0,
         "bytes a second that a replica on this node copies of a mirrored queue; 0 is no limit",

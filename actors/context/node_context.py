@@ -25,6 +25,7 @@ from .login_counts import LoginCounts
 from .peers import Peers
 from .received_bytes import ReceivedBytes
 from .recent_log import RecentLog
+from .replica_limits import ReplicaLimits
 from .retained_bytes import RetainedBytes
 from .sessions import Sessions
 
@@ -79,6 +80,8 @@ class NodeContext:
     received_bytes: ReceivedBytes = field(default_factory=ReceivedBytes)
     #: How many bytes of unanswered publishes to mirrored queues the channels keep. Channels add to it.
     retained_bytes: RetainedBytes = field(default_factory=RetainedBytes)
+    #: What the replicas of mirrored queues share. They change it themselves.
+    replica_limits: ReplicaLimits = field(default_factory=ReplicaLimits)
     #: How many messages the node has received and sent. Channels add to it.
     counts: NodeCounts = field(default_factory=NodeCounts)
     #: How long group commits, confirms and deliveries take. The processes that take part in them add to it.

@@ -133,7 +133,8 @@ class Metadata(Process):
         )
         self.declarations = Declarations(self, self.turns, self.log, self.state, self.homes, self.queues)
         self.owner_waiters = OwnerWaiters(self, routing)
-        self.replicas = Replicas(self, name, routing, state, self.changing, self.queues.restart_waiters, context.peers)
+        waiters, replace_seconds = self.queues.restart_waiters, context.settings.mirror_replace_wait
+        self.replicas = Replicas(self, name, routing, state, self.changing, waiters, context.peers, replace_seconds)
         # The parts of a process must not refer to each other in a circle.
         replicas, exchanges, windows = proxy(self.replicas), proxy(self.exchanges), proxy(self.windows)
         policies = proxy(self.policies)

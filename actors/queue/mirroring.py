@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...store.queue.backing_queue import BackingQueue
     from ..context.lease import Lease
     from ..context.peers import Peers
+    from ..context.replica_limits import ReplicaLimits
     from ..contracts.info_items import InfoItems
     from ..contracts.metadata import ToMetadata
     from .disk.disk_loader import DiskLoader
@@ -66,6 +67,9 @@ class ReplicaContext(Protocol):
 
     @property
     def peers(self) -> Peers: ...
+
+    @property
+    def replica_limits(self) -> ReplicaLimits: ...
 
     @property
     def settings(self) -> Settings: ...
@@ -261,6 +265,9 @@ class Replication(Protocol):
 
     def timer_fired(self, payload: str) -> None:
         """Handle one of the `RING_TIMERS` of the process, which the replication has started."""
+
+    def process_ended(self) -> None:
+        """Give back what this replica has of the node's `replica_limits`, because its process has ended."""
 
     def end_turn(self) -> None:
         """Send the other replicas what the role has done in this turn, and find out which messages may be confirmed."""

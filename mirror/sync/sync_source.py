@@ -62,9 +62,9 @@ class SyncSource:
         """The messages from the number `first` on (`ToQueue.sync_chunk`)."""
         replica = self._replica
         if await self._may_read():
-            most = policy_of(replica).get("ha-sync-batch-size")
-            # As in RabbitMQ, a batch size of 1 stands for the default.
-            most = None if most == 1 else most
+            most = policy_of(replica).get("ha-sync-batch-size", 1)
+            # As in RabbitMQ, a batch size of 1 in a policy stands for the default.
+            most = replica.context.settings.mirroring_sync_batch_size if most == 1 else most
             found = await read_chunk(self._mirrored.inner, replica.loader, first, self._position, most)
             if found is not None:
                 return found.position, found.cursor, found.runs

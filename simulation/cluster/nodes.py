@@ -11,7 +11,7 @@ from ...actors.contracts.membership import CountsAsDown
 from ...actors.contracts.node import to_node
 from ...cluster.membership.process import Members
 from ...cluster.metadata.process import ClusterMetadata
-from ...mirror.replication import NodeMirroring
+from ...mirror.node_mirroring import NodeMirroring
 from ...routing.table import RoutingTable
 from ...runtime.sim.network import NetworkLink
 from ...runtime.sim.port import SimAnswer

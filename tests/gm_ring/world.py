@@ -325,10 +325,15 @@ class World:
                 theirs = node.known.get(stream, {})
                 if any(first[at] != theirs[at] for at in {*first} & {*theirs}):
                     raise Violation(f"{node.name} and the first member were told different instructions")
-        kept = {node.name: node.ring.retained_bytes for node in self.in_ring() if node.ring.retained_bytes}
+        kept = {node.name: kept_bytes(node.ring) for node in self.in_ring() if kept_bytes(node.ring)}
         if kept:
             raise Violation(f"at rest members retain {kept} bytes (GM-17)")
         self.check_survival()
+
+
+def kept_bytes(ring: RingMember) -> int:
+    """The bytes of all instructions that a member retains."""
+    return sum(state.retained.size for state in ring._streams.values())
 
 
 def _own_stream(member: Member) -> Stream:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from warren.actors.context.replica_limits import ReplicaLimits
 from warren.actors.queue.mirroring import DONE_TIMER
 from warren.actors.statistics.histograms import NodeHistograms
 from warren.mirror.backing.mirrored_queue import MirroredQueue
@@ -78,7 +79,7 @@ class SlowQueue(MemoryQueue):
 class Asked:
     """The answer to an ask. The other replica is asked at once, and much may happen until the answer is awaited."""
 
-    def __init__(self, ask: Coroutine[Any, Any, Any] | list[Any]) -> None:
+    def __init__(self, ask: Any) -> None:
         self._answer: Any = None
         self._error: BaseException | None = None
         try:
@@ -96,6 +97,20 @@ class Asked:
         if self._error is not None:
             raise self._error
         return self._answer
+
+
+class FakeSignal:
+    """Stands for `Signal`: a wait for something that is not so raises `Waits`."""
+
+    def __init__(self) -> None:
+        self.wakes = 0
+
+    def wake_all(self) -> None:
+        self.wakes += 1
+
+    async def wait_for(self, condition) -> None:
+        if not condition():
+            raise Waits
 
 
 class FakeConfirms:
@@ -143,6 +158,8 @@ class FakeReplica:
             lease=SimpleNamespace(has_ended=lambda clock: False),
             peers=SimpleNamespace(replica=lambda queue_id, to: to),
             metadata="metadata",
+            alarms="alarms",
+            replica_limits=ReplicaLimits(),
             definitions=SimpleNamespace(policies_of=lambda vhost: None, features={}),
             settings=Settings(),
         )
@@ -165,6 +182,8 @@ class FakeReplica:
         self.syncs = 0
         #: How often this replica has told Metadata that its successor must begin without messages.
         self.unfit = 0
+        #: The alarms of the replica's node.
+        self.alarms: tuple[str, ...] = ()
 
     def send(self, address, message) -> None:
         if address == self.context.metadata:
@@ -192,8 +211,13 @@ class FakeReplica:
             self.proposed = self.row.group.epoch, proposed
             self._group.check_proposed(proposed)
 
-    def ask(self, address, message):
-        """Ask another member's replica, which does so at once."""
+    def new_signal(self) -> FakeSignal:
+        return FakeSignal()
+
+    def ask(self, address, message, timeout=None):
+        """Ask another member's replica, which does so at once, or the alarms of the node."""
+        if address == self.context.alarms:
+            return Asked(self.alarms)
         name, *fields = message
         return Asked(getattr(self._group.replicas[address].replication, name.removeprefix("sync_"))(*fields))
 

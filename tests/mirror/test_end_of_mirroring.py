@@ -70,7 +70,7 @@ def test_what_waits_for_other_replicas_alone_may_be_confirmed():
 
 def test_publishers_are_blocked_no_longer(monkeypatch):
     """A ring that lags and a copy that lags block publishers, who once stayed blocked when the ring was gone."""
-    monkeypatch.setattr(ring_credit, "WINDOW_BYTES", 100)
+    monkeypatch.setattr(ring_credit, "WINDOW_INSTRUCTIONS", 0)
     group = Group("ab")
     master = group.master
     freed = []

@@ -315,7 +315,7 @@ class Waiting:
     def replication(self):
         return self.replica.replication
 
-    async def answer(self, address, message):
+    async def answer(self, address, message, timeout):
         assert address == self.master.member
         name, *fields = message
         if name == "sync_numbers":

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from warren.actors.context import replica_limits
 from warren.actors.queue.mirroring import DONE_TIMER, RING_PEER, STALL_TIMER
 from warren.amqp.errors import AmqpError
 from warren.gm_ring.ring import KEPT_FOR_SLOW_LEARNERS
-from warren.mirror.ring_credit import WINDOW_BYTES
-from warren.mirror.stall import ACK_TIMEOUT, StallWatch, Standing, victim
+from warren.gm_ring.wire import ONLY
+from warren.mirror import ring_credit
+from warren.mirror.stall import StallWatch, Standing, victim
 from warren.routing.rows import Member
+from warren.runtime.errors import ProcessTimeout
+from warren.settings import Settings
 from warren.store.messages.message import Origin
 
 from .replicas import FakeReplica, Group
 
 SIZE = 1 << 20
+
+#: The defaults of the settings.
+WINDOW_BYTES, ACK_TIMEOUT = Settings().mirror_window, Settings().mirror_ack_timeout
 
 A, B, C = (Member(f"warren@{name}", "1", at) for at, name in enumerate("abc", 1))
 
@@ -98,6 +106,84 @@ def wait(group):
         replication.timer_fired(STALL_TIMER)
         group.now += ACK_TIMEOUT / 1000
     replication.timer_fired(STALL_TIMER)
+
+
+def test_the_window_of_a_master_is_set_by_its_node():
+    """Publishers wait while the master retains more than `mirror_window` for its mirrors, until it retains half of
+    that (CL-69).
+    """
+    group = Group("ab")
+    master, mirror = (group.replicas[member] for member in group.row.group.ring)
+    group.run()
+    master.context.settings = replace(master.context.settings, mirror_window=4 * SIZE + SIZE // 2)
+    publish(group, 4)
+    assert not master.credit.blocked
+    publish(group, 1)
+    assert RING_PEER in master.credit.credit_blocked
+    for pair in ((master.member, mirror.member), (mirror.member, master.member)) * 2:
+        group.arrive(pair)  # the mirror gets two of the messages, and answers
+    assert RING_PEER in master.credit.credit_blocked
+    arrive(group)
+    assert not master.credit.blocked
+
+
+def test_a_master_bounds_the_number_of_instructions_too(monkeypatch):
+    """Small messages take more memory than their bytes (CL-69)."""
+    monkeypatch.setattr(ring_credit, "WINDOW_INSTRUCTIONS", 8)
+    group = Group("ab")
+    group.run()
+    for _ in range(8):
+        group.publish(persistent=False)
+    assert not group.master.credit.blocked
+    group.publish(persistent=False)
+    assert RING_PEER in group.master.credit.credit_blocked
+    arrive(group)
+    assert not group.master.credit.blocked
+
+
+def test_the_masters_of_a_node_share_their_windows(monkeypatch):
+    """A node with many masters whose mirrors are slow retains a bounded number of bytes (CL-69)."""
+    monkeypatch.setattr(replica_limits, "RETAINED_MOST", 5 * SIZE)
+    groups = [Group("ab") for _ in range(4)]
+    limits = groups[0].master.context.replica_limits
+    for group in groups:
+        group.run()
+        group.master.context.replica_limits = limits
+        publish(group, 1)
+    assert not any(group.master.credit.blocked for group in groups)
+    publish(groups[0], 1)
+    assert [bool(group.master.credit.blocked) for group in groups] == [True, False, False, False]
+    publish(groups[1], 1)
+    assert [bool(group.master.credit.blocked) for group in groups] == [True, True, False, False]
+    for group in groups[:3]:
+        group.run()
+    assert not groups[0].master.credit.blocked and not groups[1].master.credit.blocked
+    groups[3].master.replication.process_ended()
+    assert (limits.retained.bytes, limits.retained.masters) == (0, 0)
+
+
+def test_the_members_of_a_stalled_ring_are_asked_at_once(monkeypatch):
+    """Publishers wait meanwhile. The members were asked one after the other, so two that did not answer took twice as
+    long (CL-80).
+    """
+    group = Group("abcd")
+    master = group.master
+    asked = []
+
+    async def no_answer():
+        assert len(asked) == 3, "all are asked before an answer is awaited"
+        raise ProcessTimeout
+
+    def ask(address, message, timeout=None):
+        if message[0] == "standing":
+            asked.append(address)
+            return no_answer()
+        return asyncio.sleep(0, 0)
+
+    monkeypatch.setattr(master, "ask", ask)
+    group.publish()
+    asyncio.run(master.replication._eviction._evict())
+    assert asked == list(group.row.group.ring[1:])
 
 
 def test_a_member_that_takes_nothing_does_not_block_publishers_that_want_no_confirms(spawned):
@@ -203,8 +289,8 @@ def test_the_last_member_retains_a_bounded_part_of_the_stream_for_a_learner_that
         group.master.replication.timer_fired(DONE_TIMER)
         group.end_turn(group.master)
         arrive(group, (first, last), (last, first))
-        assert ring.retained_bytes <= KEPT_FOR_SLOW_LEARNERS + 2 * SIZE
-    assert ring.retained_bytes > KEPT_FOR_SLOW_LEARNERS // 2, "a short interruption costs the learner nothing"
+        assert ring.owed(ONLY)[0] <= KEPT_FOR_SLOW_LEARNERS + 2 * SIZE
+    assert ring.owed(ONLY)[0] > KEPT_FOR_SLOW_LEARNERS // 2, "a short interruption costs the learner nothing"
     group.wires.pop((last, learner.member))
     learner.replication.node_met(last.node)
     group.end_turn(learner)

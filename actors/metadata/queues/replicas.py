@@ -55,10 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.mirror")
 
-
-#: Seconds for which the place of a node that has gone is kept.
-REPLACE_SECONDS = 60.0
-
 #: For how many queues a node proposes to be a learner at once. Otherwise a node that starts with ten thousand queues
 #: would hold up the changes of clients, and its own start.
 JOINING_AT_ONCE = 64
@@ -89,6 +85,7 @@ class Replicas:
         changing: Changing,
         restart_waiters: RestartWaiters,
         peers: Peers,
+        replace_seconds: float,
     ) -> None:
         self._process = process
         self._here = here
@@ -100,6 +97,8 @@ class Replicas:
         self._changing = changing
         self._restart_waiters = restart_waiters
         self._peers = peers
+        #: For how long the place of a node that has gone is kept.
+        self._replace_seconds = replace_seconds
         self._lives: dict[str, _Life] = {}
         #: The ids of the queues for which `_settle` runs, and the processes that wait for its end (`await_started`).
         self._settling: dict[str, list[Sender]] = {}
@@ -397,10 +396,10 @@ class Replicas:
         return group is not None and has_live_ring(self._definitions, group) and fitted(self._definitions, row) != row
 
     async def _replace(self, vhost: str, name: str, queue_id: str) -> None:
-        """Have another node take the place of one that has not come back in `REPLACE_SECONDS` (CL-92). It waits because
-        a node that only restarts must not cause a copy of the queue.
+        """Have another node take the place of one that has not come back in `mirror_replace_wait` (CL-92). It waits
+        because a node that only restarts must not cause a copy of the queue.
         """
-        await self._process.sleep(REPLACE_SECONDS)
+        await self._process.sleep(self._replace_seconds)
         self._replacing.discard(queue_id)
         row = self._state.queue(vhost, name)
         if row is not None and row.queue_id == queue_id and row.group is not None:

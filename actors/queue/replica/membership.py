@@ -89,6 +89,11 @@ class Membership:
         """Whether acknowledgements are handled, while other messages are kept because the master comes to rest."""
         return self.is_resting and self.ring.takes_acks
 
+    def process_ended(self) -> None:
+        """Give back what the replication has taken of what the replicas of the node share."""
+        if self.replication is not None:
+            self.replication.process_ended()
+
     # -- messages that arrive while the replica does not serve ---
 
     @property

@@ -490,6 +490,7 @@ class ReplicaProcess(Process):
     def on_exit(self) -> None:
         if hasattr(self, "context"):
             self.context.activity.leave(self.row.queue_id)
+        self.membership.process_ended()
         for record in self.channels.by_id.values():
             record.drop_consumers()
         if self.runner.decorators:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from warren.actors.queue.process import Queue
-from warren.mirror.replication import NodeMirroring
+from warren.mirror.node_mirroring import NodeMirroring
 from warren.routing.rows import Member, MirrorGroup, QueueRow
 
 from ...stage import Queue_, Stage, Stub

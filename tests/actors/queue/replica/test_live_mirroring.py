@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from warren.mirror.replication import NodeMirroring
+from warren.mirror.node_mirroring import NodeMirroring
 from warren.routing.rows import Member, MirrorGroup, QueueRow
 
 from ...disk_stage import DurableStage, HeldDisk, Publisher
