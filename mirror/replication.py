@@ -202,6 +202,8 @@ class MirrorReplication:
 
     def process_ended(self) -> None:
         self._ring_credit.process_ended()
+        if self._learner is not None:
+            self._learner.gate.give_back()
 
     def _note_followers(self) -> None:
         """Note whether any mirror or learner receives the stream of this master."""

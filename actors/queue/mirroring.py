@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...routing.arguments.queue_settings import QueueSettings
     from ...runtime.contract import Address, Answer, C, ProcessMessage, Sender
     from ...runtime.exit_reason import ExitReason
+    from ...runtime.signal import Signal
     from ...settings import Settings
     from ...store.deduplication.window import Window
     from ...store.queue.backing_queue import BackingQueue
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..context.replica_limits import ReplicaLimits
     from ..contracts.info_items import InfoItems
     from ..contracts.metadata import ToMetadata
+    from ..contracts.resources import ToAlarms
     from .disk.disk_loader import DiskLoader
     from .master.deduplication import Deduplication
     from .replica_state import ReplicaState
@@ -52,6 +54,9 @@ RING_PEER, COPY_PEER = "ring", "copy"
 
 class ReplicaContext(Protocol):
     """What the replication of a queue uses of the node's context."""
+
+    @property
+    def alarms(self) -> Address[ToAlarms]: ...
 
     @property
     def definitions(self) -> Definitions: ...
@@ -115,6 +120,9 @@ class Replica(Protocol):
     def sleep(self, seconds: float) -> Awaitable[None]: ...
 
     def next_turn(self) -> Awaitable[None]: ...
+
+    def new_signal(self) -> Signal:
+        """A signal for which coroutines of this process can wait."""
 
     async def synced(self) -> None:
         """Return when everything that was written is on the disk, or a full disk has refused it for a while."""

@@ -9,6 +9,10 @@ With `ha-sync-mode: manual` a learner that has compared what it had waits, as Ra
 has it synchronised, the policy changes to `automatic`, or the queue has no message left that is older than this
 replica, so that there is little to copy. While it waits it keeps no message. An operator may also stop a copy that has
 begun; the learner keeps the messages that it has, and waits.
+
+At most `COPIES_MOST` learners of a node copy at a time; the next one waits until one of them has its copy. A learner
+copies nothing while its node has an alarm, because a copy takes memory and disk space (CL-88). If no part comes for
+`mirror_sync_timeout`, it lets others copy and asks again (CL-90).
 """
 
 from __future__ import annotations
@@ -24,14 +28,17 @@ from ...amqp.errors import AmqpError
 from ...definitions.features import MIRRORED_DEDUPLICATION
 from ...routing.phrases import queue_phrase
 from ...routing.rows import Member
-from ...runtime.errors import ProcessDown, UnknownMessage
+from ...runtime.errors import ProcessDown, ProcessTimeout, UnknownMessage
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...store.deduplication.digest_records import split_digests
 from ...store.queue.levels.level_tags import LEVEL_SHIFT, NUMBER_MASK
 from .. import instructions
 from ..policy import policy_of
 from .approach import Approach
+from .attempts import Attempts
 from .comparison import Comparison, Unfit
+from .copy_gate import CopyGate
+from .oldest_numbers import OldestNumbers
 from .sync_target import END, Placed, SyncTarget
 from .window_copy import WindowCopy
 
@@ -58,10 +65,8 @@ UNSYNCED_BYTES = 4 << 20
 #: Seconds after which a learner that has all messages asks the master again, since the master may have changed.
 FOLLOWS_SECONDS = 1.0
 
-#: Seconds between two checks of the policy by a waiting learner. It asks for the queue's oldest numbers as often at
-#: first, then after twice as long each time, up to a maximum.
+#: Seconds between two checks of the policy by a waiting learner.
 WAITING_SECONDS = 1.0
-OLDEST_SECONDS_MOST = 30.0
 
 
 class Learner:
@@ -94,17 +99,14 @@ class Learner:
         self._requested: tuple[Member, int, Awaitable[Any]] | None = None
         #: Bytes of the chunks that were taken since the disk had all of them.
         self._unsynced = 0
-        #: When the next chunk may be taken, by `mirroring_sync_max_throughput`.
-        self._next_chunk_at = 0.0
+        self._attempts = Attempts()
+        self.gate = CopyGate(replica)
         self._approach = Approach()
         #: An operator has asked for the copy.
         self._is_asked = False
         #: The mode that the policy had when an operator stopped the copy. Another mode ends the stop.
         self._stopped_in: str | None = None
-        #: By level, the number that the next message would have got when this replica began to wait.
-        self._began_at: dict[int, int] | None = None
-        #: When it asks for the oldest numbers again, and the seconds from then to the next time.
-        self._look_at = self._look_seconds = 0.0
+        self._oldest = OldestNumbers()
 
     def has_given(self, number: int) -> bool:
         """Whether an earlier life of this replica had this number, or one behind it."""
@@ -119,13 +121,14 @@ class Learner:
         return "copying" if self._comparison is None else "comparing"
 
     def status(self) -> InfoItems:
-        """Its stage, and whether an operator has stopped the copy and has not asked for it since."""
-        return {"stage": self.stage, "is_stopped": self._stopped_in is not None}
+        """Its stage, whether an operator has stopped the copy and has not asked for it since."""
+        return {"stage": self.stage, "is_stopped": self._stopped_in is not None, "alarms": list(self.gate.alarms)}
 
     def end(self) -> None:
         """End the loop: the replica is no longer a learner."""
         self._is_over = True
         self._mirrored.copies(False)
+        self.gate.give_back()
         if self._window_copy is not None:
             self._window_copy.end()
 
@@ -163,12 +166,13 @@ class Learner:
     def synchronise(self, is_wanted: bool) -> bool:
         """Start the copy for an operator, or stop it. Returns whether that changed anything."""
         target = self._target
-        is_copying = not target.is_done and not target.is_paused
+        is_copying = not target.is_done and (not target.is_paused or self.gate.is_queued)
         self._is_asked = is_wanted
         if is_wanted:
             self._stopped_in = None
-            # `_run` goes on with the next chunk when its sleep ends.
-            target.resume()
+            if not self.gate.is_queued:
+                # `_run` goes on with the next chunk when its sleep ends.
+                target.resume()
             return not target.is_done
         if is_copying:
             self._stopped_in = self._mode
@@ -180,13 +184,14 @@ class Learner:
         return str(policy_of(self._replica).get("ha-sync-mode", "automatic"))
 
     @property
-    def _is_on(self) -> bool:
+    def is_on(self) -> bool:
         return not self._is_over and self._ring.has_part
 
     def _pause(self) -> None:
         self._follow(self._target.pause())
-        self._began_at = None
-        self._look_at, self._look_seconds = 0.0, WAITING_SECONDS
+        self.gate.give_back()
+        self._attempts.pause()
+        self._oldest.begin()
 
     # -- the stages
 
@@ -195,7 +200,7 @@ class Learner:
         await self._note_floors()
         if self._comparison is None:
             self._begin_copy()
-        while self._is_on:
+        while self.is_on:
             source = self._ring.left
             if target.is_done and (self._window_copy is None or self._window_copy.is_done):
                 self._ask_to_be_admitted()
@@ -208,24 +213,52 @@ class Learner:
                 await self._wait(Member(*source))
             elif self._comparison is not None:
                 await self._compare(self._comparison, Member(*source))
-            else:
+                await self._retry()
+            elif await self._may_get_chunk():
                 await self._get_chunk(Member(*source))
+                await self._retry()
+
+    async def _may_get_chunk(self) -> bool:
+        """Whether the next chunk may be requested at once. Waits otherwise."""
+        if await self.gate.has_alarm():
+            self._attempts.pause()
+            return False
+        if self.gate.takes_turn():
+            return True
+        # Nothing is kept of the stream until it is the turn of this learner.
+        self._attempts.pause()
+        self._follow(self._target.pause())
+        if await self.gate.wait():
+            self._approach.begin()
+            self._target.resume()
+        return False
+
+    async def _retry(self) -> None:
+        """If no part has come for a while, ask for it again, after other learners of the node had their turn."""
+        replica, attempts = self._replica, self._attempts
+        seconds = replica.context.settings.mirror_sync_timeout
+        if self.is_on and attempts.has_failed(replica.now(), seconds):
+            self._requested = None
+            self.gate.give_back()
+            level = logging.WARNING if attempts.pause_seconds else logging.INFO
+            text = "%s: this replica has got nothing for %g s, and asks again (attempt %d)"
+            log.log(level, text, self._phrase, seconds, attempts.count + 1)
+            await replica.sleep(attempts.pause_seconds)
 
     async def _note_floors(self) -> None:
         """Ask which numbers the masters may have given until now. This replica gets only what the stream has from now
         on. If it became the master without knowing the earlier numbers, it would give some of them a second time.
         """
         replica = self._replica
-        while self._is_on:
+        while self.is_on:
             source = self._ring.left
             if source is not None:
-                address = replica.context.peers.replica(replica.row.queue_id, Member(*source))
                 try:
-                    self._mirrored.note_floors(*await replica.ask(address, to_queue.sync_floors()))
+                    self._mirrored.note_floors(*await self._ask(Member(*source), to_queue.sync_floors()))
                     return
                 except UnknownMessage:  # the other node has an older version
                     return
-                except (AmqpError, ProcessDown):
+                except (AmqpError, ProcessDown, ProcessTimeout):
                     pass
             await replica.sleep(RETRY_SECONDS)
 
@@ -255,7 +288,7 @@ class Learner:
                 self._requested = source, cursor, self._request(source, cursor)
             wanted = [range(low, high + 1) for low, high in spans]
             surplus = await comparison.surplus(first, cursor, following, wanted, digest)
-        except (AmqpError, ProcessDown):
+        except (AmqpError, ProcessDown, ProcessTimeout):
             await replica.sleep(RETRY_SECONDS)
             return
         except (Unfit, UnknownMessage) as error:
@@ -263,6 +296,7 @@ class Learner:
             return
         if await self._may_take(position):
             before, after = target.chunk(position, cursor)
+            self._attempts.came()
             self._follow(before)
             self._mirrored.remove(surplus)
             self._follow(after)
@@ -299,9 +333,9 @@ class Learner:
     async def _may_take(self, position: int) -> bool:
         """Whether a part with the messages of this position may be taken, once the stream has come as far."""
         replica, target = self._replica, self._target
-        while self._is_on and target.is_ahead(position):
+        while self.is_on and target.is_ahead(position):
             await replica.sleep(STREAM_SECONDS)
-        if not self._is_on or target.is_paused:
+        if not self.is_on or target.is_paused:
             return False
         if target.is_too_early(position):
             await replica.sleep(RETRY_SECONDS)
@@ -314,29 +348,22 @@ class Learner:
         if mode != self._stopped_in:
             self._stopped_in = None
         is_due = self._is_asked or (mode == "automatic" and self._stopped_in is None)
-        if not is_due and self._stopped_in is None and self._replica.now() >= self._look_at:
+        if not is_due and self._stopped_in is None and self._oldest.is_due(self._replica.now()):
             is_due = await self._has_nothing_older(source)
-        if is_due and self._is_on:
+        if is_due and self.is_on:
             log.info("%s: this replica gets the messages of the queue", self._phrase)
             self._approach.begin()
             self._target.resume()
-        elif self._is_on:
+        elif self.is_on:
             await self._replica.sleep(WAITING_SECONDS)
 
     async def _has_nothing_older(self, source: Member) -> bool:
         """Whether every message in the queue was published after this replica began to wait."""
-        replica = self._replica
-        self._look_at = replica.now() + self._look_seconds
-        self._look_seconds = min(self._look_seconds * 2, OLDEST_SECONDS_MOST)
-        address = replica.context.peers.replica(replica.row.queue_id, source)
         try:
-            levels = await replica.ask(address, to_queue.sync_numbers())
-        except (AmqpError, ProcessDown):
+            levels = await self._ask(source, to_queue.sync_numbers())
+        except (AmqpError, ProcessDown, ProcessTimeout):
             return False
-        if self._began_at is None:
-            self._began_at = {level: following for level, _, following in levels}
-        # A level that did not exist then has no older message.
-        return all(oldest >= self._began_at.get(level, 0) for level, oldest, _ in levels)
+        return self._oldest.are_young(levels)
 
     async def _report_lag(self) -> None:
         """Tell the master that this replica copies without coming nearer."""
@@ -352,7 +379,7 @@ class Learner:
         replica, target = self._replica, self._target
         try:
             position, cursor, runs = await self._request(source, target.cursor)
-        except (AmqpError, ProcessDown):
+        except (AmqpError, ProcessDown, ProcessTimeout):
             await replica.sleep(RETRY_SECONDS)
             return
         if cursor != END and not target.is_paused:
@@ -362,12 +389,12 @@ class Learner:
         if not await self._may_take(position):
             return
         before, after = target.chunk(position, cursor)
+        self._attempts.came()
         self._follow(before)
         self._follow([(position, (instructions.PUBLISH, content)) for content in runs])
         size = sum(map(len, runs))
         self._unsynced += size
         if target.is_done:
-            log.info("%s: this replica has all messages of the queue", self._phrase)
             self._end_copy()
         self._follow(after)
         if self._unsynced > UNSYNCED_BYTES:
@@ -377,16 +404,7 @@ class Learner:
         if not target.is_done:
             if self._approach.lags(cursor, replica.now()):
                 replica.spawn(self._report_lag())
-            await self._keep_pace(size)
-
-    async def _keep_pace(self, size: int) -> None:
-        """Sleep after a chunk of `size` bytes, if more than `mirroring_sync_max_throughput` was copied lately."""
-        replica = self._replica
-        most = replica.context.settings.mirroring_sync_max_throughput
-        if most:
-            now = replica.now()
-            self._next_chunk_at = max(now, self._next_chunk_at) + size / most
-            await replica.sleep(self._next_chunk_at - now)
+            await self.gate.keep_pace(size)
 
     async def _get_window(self, copy: WindowCopy, source: Member) -> None:
         """Get the next part of what the queue remembers for deduplication.
@@ -396,12 +414,11 @@ class Learner:
         """
         replica = self._replica
         copy.begin(self._target.reached)
-        address = replica.context.peers.replica(replica.row.queue_id, source)
         try:
-            position, size, generation, following, persistent, transient = await replica.ask(
-                address, to_queue.sync_window(copy.at)
+            position, size, generation, following, persistent, transient = await self._ask(
+                source, to_queue.sync_window(copy.at)
             )
-        except (AmqpError, ProcessDown):
+        except (AmqpError, ProcessDown, ProcessTimeout):
             await replica.sleep(RETRY_SECONDS)
             return
         if copy.is_too_early(position):
@@ -426,17 +443,25 @@ class Learner:
     def _request(self, source: Member, cursor: int) -> Awaitable[Any]:
         """The answer with what is compared or copied from this cursor on, which may have been requested before."""
         requested, self._requested = self._requested, None
+        self._attempts.begin(self._replica.now())
         if requested is not None and requested[:2] == (source, cursor):
             return requested[2]
-        address = self._replica.context.peers.replica(self._replica.row.queue_id, source)
         limit = None if self._comparison is None else self._comparison.limit(cursor)
         message: ProcessMessage[ToQueue, Any] = (
             to_queue.sync_chunk(cursor) if limit is None else to_queue.sync_held(cursor, limit)
         )
-        answer: Awaitable[Any] = self._replica.ask(address, message)
+        return self._ask(source, message)
+
+    def _ask(self, source: Member, message: ProcessMessage[ToQueue, Any]) -> Awaitable[Any]:
+        """Ask the replica that this one copies."""
+        replica = self._replica
+        address = replica.context.peers.replica(replica.row.queue_id, source)
+        answer: Awaitable[Any] = replica.ask(address, message, timeout=replica.context.settings.mirror_sync_timeout)
         return answer
 
     def _end_copy(self) -> None:
+        log.info("%s: this replica has all messages of the queue", self._phrase)
+        self.gate.give_back()
         self._mirrored.copies(False)
         # The queue keeps messages in memory again once its head is there.
         self._replica.state.head_read.prepare()

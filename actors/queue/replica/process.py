@@ -303,6 +303,9 @@ class ReplicaProcess(Process):
     def acknowledged(self) -> list[int]:
         return self.membership.acknowledged()
 
+    def new_signal(self) -> Signal:
+        return Signal(self)
+
     async def synced(self) -> None:
         """Return when everything that was written is on the disk, or a full disk has refused it for a while."""
         if self.durability is not None:
