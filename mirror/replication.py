@@ -55,6 +55,7 @@ from .replica import Mirror
 from .ring_credit import RingCredit
 from .safety import Safety
 from .stall import Eviction
+from .sync.copy_reports import Copies
 from .sync.learner import Learner
 from .sync.slow_publishers import SlowPublishers
 from .sync.sync_source import SyncSource
@@ -122,7 +123,7 @@ class MirrorReplication:
         self._learner = Learner(replica, self._ring, self._mirrored, self._follower.take) if self._is_learner else None
         self._follower.learner = self._learner
         self._slow_publishers = SlowPublishers(replica.state.credit, replica.credit_freed)
-        self._ring_credit = RingCredit(replica)
+        self._ring_credit, self._copies = RingCredit(replica), Copies()
         self._times = BroadcastTimes(replica.state.histograms.ring_broadcast, replica.now)
         #: The position of the last instruction that this mirror has followed.
         self._followed = 0
@@ -228,6 +229,16 @@ class MirrorReplication:
         """Note that a learner has everything that the ring has."""
         if generation not in self._admission.following:
             self._admission.following += (generation,)
+
+    def copy_progress(self, generation: int, progress: InfoItems) -> int:
+        if not self.serves:
+            raise no_queue(self._replica.row.vhost, self._replica.row.name)
+        self._copies.take(generation, progress)
+        return self._mirrored.totals().depth
+
+    @property
+    def copies(self) -> list[InfoItems]:
+        return self._copies.of(self._replica.row.group) if self.serves else []
 
     def copy_lags(self, generation: int) -> bool:
         """Take messages from publishers more slowly, because a learner does not come nearer."""

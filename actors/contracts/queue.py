@@ -221,6 +221,14 @@ class ToQueue(ToDiskUser, ToMemoryUser, ToDeliverer, ToLinkSender):
         """
 
     @message
+    def copy_progress(self, generation: int, progress: InfoItems) -> int:
+        """From a learner of this mirrored queue, with this generation, to the master: how far its copy is, when that
+        changes, and each second at most. Answered how many messages the queue has.
+
+        Raises AmqpError if this replica is not the master.
+        """
+
+    @message
     def copy_lags(self, generation: int) -> bool:
         """From a learner of this mirrored queue, with this generation: it has copied for a while without catching up,
         because clients publish faster than it copies. Take messages more slowly until it has all of them, or has ended.

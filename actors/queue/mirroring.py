@@ -206,6 +206,13 @@ class Replication(Protocol):
     def copy_lags(self, generation: int) -> bool:
         """Note that a learner copies the queue and does not catch up with its publishers (`ToQueue.copy_lags`)."""
 
+    def copy_progress(self, generation: int, progress: InfoItems) -> int:
+        """Note how far the copy of a learner is (`ToQueue.copy_progress`)."""
+
+    @property
+    def copies(self) -> list[InfoItems]:
+        """What each learner of this master has reported of its copy, with the name of its node."""
+
     def follows(self, generation: int) -> None:
         """Note that a learner has all messages of the queue."""
 
@@ -269,6 +276,8 @@ class Replication(Protocol):
         messages    how many messages it has
         stage       `following` if it has all messages, `copying` while it gets them, `comparing` while it finds out
                     which of its own it may keep, `waiting` while it does none of these
+
+        A learner adds the items of `CopyProgress` (`mirror/sync/copy_progress.py`).
         """
 
     def timer_fired(self, payload: str) -> None:

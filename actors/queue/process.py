@@ -416,6 +416,8 @@ class Queue(MemberProcess):
         items.update(NO_DISK if self.durability is None else self.durability.items())
         if self.indexing is not None:
             items["index_lag"] = self.indexing.lag
+        if self.membership.replication is not None:
+            items["synchronisation"] = self.membership.replication.copies
         return items
 
     def statistics(self) -> InfoItems:

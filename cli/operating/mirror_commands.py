@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ...settings.limits import shown_size
 from ..node_client import full_name
 from ..node_command import Call, node_command
 
@@ -16,6 +17,9 @@ RING_COLUMNS = (
     *("queue", "type", "state", "master", "members", "learners"),
     *("view_version", "alive", "dead", "pending_messages"),
 )
+
+#: Characters of the bar that shows how far a copy is.
+BAR = 20
 
 #: Moves the cursor to the start of the line and clears the line.
 CLEARED = "\r\033[K"
@@ -78,6 +82,8 @@ def _standing(member: dict[str, Any], is_alone: bool = False) -> str:
     words.append("1 message" if count == 1 else f"{count} messages")
     if member["role"] == "learner":
         words.append(member["stage"])
+        words += [] if member.get("left") is None else [f"{member['left']} left"]
+        words += rate_words(member)
     lags = []
     if member["lag"]:
         lags.append(f"{member['lag']} behind the master")
@@ -94,17 +100,50 @@ def sync_queue(call: Call, queue: str) -> None:
     The queue goes on meanwhile. An interrupt ends the command and not the copying: `cancel_sync_queue` does that.
     """
     shown = sys.stderr.isatty() and not call.is_quiet
+    bars: dict[str, str] = {}
+    stopped: list[str] = []
     try:
         for row in call.node.rows("sync_queue", vhost=call.vhost, name=queue):
+            if row["node"] in bars:  # the rows of the next moment begin
+                bars, stopped = {}, []
+            bars[row["node"]] = sync_bar(row)
+            stopped += [row["node"]] if row["is_stopped"] else []
             if shown:
-                of = "" if row["total"] is None else f" of {row['total']}"
-                click.echo(f"{CLEARED}{row['node']}: {row['messages']}{of} messages", err=True, nl=False)
+                click.echo(f"{CLEARED}{'   '.join(bars.values())}", err=True, nl=False)
     except KeyboardInterrupt:
         click.echo(f"\nThe replicas go on. 'warren cancel_sync_queue {queue}' stops them.", err=True)
         raise
     if shown:
         click.echo(CLEARED, err=True, nl=False)
+    if stopped:
+        call.remark(f"Not synchronised, because an operator has stopped the copy: {', '.join(stopped)}")
     call.done()
+
+
+def sync_bar(row: dict[str, Any]) -> str:
+    """How far a replica is that copies a queue: a bar, and figures."""
+    stage, total, left = row["stage"], row["total"], row["left"]
+    if stage is None:
+        return f"{row['node']} does not answer"
+    has = row["messages"] if left is None or total is None else max(0, total - left)
+    words = [f"{has:,} messages" if total is None else f"{has:,} of {total:,} messages", *rate_words(row)]
+    if stage != "copying":
+        words.insert(0, stage)
+    share = 0.0 if total is None else min(1.0, has / total) if total else 1.0
+    filled = round(share * BAR)
+    return f"{row['node']} [{'#' * filled}{'-' * (BAR - filled)}] {share:4.0%} {', '.join(words)}"
+
+
+def rate_words(row: dict[str, Any]) -> list[str]:
+    """How fast a copy is, how long it takes and what it waits for, as far as that is known."""
+    words = []
+    if row.get("bytes_per_second"):
+        words.append(f"{shown_size(row['bytes_per_second'])}/s")
+    if seconds := row.get("seconds_left"):
+        words.append(f"about {seconds} s" if seconds < 120 else f"about {seconds // 60} min")
+    if row.get("alarms"):
+        words.append(f"waits until the {' and '.join(row['alarms'])} alarm of its node is cleared")
+    return words
 
 
 @node_command(SECTION, "Stopping synchronising queue '{queue}' in vhost '{vhost}' ...")

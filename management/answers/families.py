@@ -315,6 +315,23 @@ RING_FAMILIES = (
     ),
 )
 
+
+def _of_copies(column: str) -> Callable[[Row], float]:
+    """The sum of what the replicas that copy a mirrored queue have reported."""
+    return lambda row: sum([copy[column] or 0 for copy in row["synchronisation"]])
+
+
+#: Metrics of each mirrored queue with replicas that are not in sync.
+COPY_FAMILIES = (
+    gauge(
+        "warren_ring_copying",
+        "Replicas that copy mirrored queues now",
+        lambda row: sum([copy["stage"] in ("comparing", "copying") for copy in row["synchronisation"]]),
+    ),
+    gauge("warren_ring_copy_left_messages", "Messages that these replicas lack", _of_copies("left")),
+    gauge("warren_ring_copy_bytes_per_second", "Bytes that they copy in a second", _of_copies("bytes_per_second")),
+)
+
 #: Metrics of each link to another node, with names of RabbitMQ's and of warren's own (CM-369, CM-375).
 LINK_FAMILIES = (
     gauge(

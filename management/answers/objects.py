@@ -41,9 +41,9 @@ NOT_OF_QUEUES = ("confirm", "return_unroutable", "drop_unroutable")
 #: `blocked_share` is the part of the last seconds for which it had no credit.
 BLOCKED = ("blocked_by", "blocked_seconds", "blocked_share")
 
-#: Keys of queues that RabbitMQ does not have: the pace of a paced queue, the longest lanes of one with fair lanes, and
-#: the members of a group.
-OWN_OF_QUEUES = ("pace", "lanes", "group_members")
+#: Keys of queues that RabbitMQ does not have: the pace of a paced queue, the longest lanes of one with fair lanes, the
+#: members of a group, and how far the copies of a mirrored queue are.
+OWN_OF_QUEUES = ("pace", "lanes", "group_members", "synchronisation")
 
 #: Seconds without activity after which a queue or a channel is idle.
 IDLE_AFTER = 10.0

@@ -37,6 +37,7 @@ from .families import (
     CHANNEL_FAMILIES,
     CONNECTION_COUNTERS,
     CONNECTION_FAMILIES,
+    COPY_FAMILIES,
     HEAD_TIMESTAMP,
     HISTOGRAMS,
     INDEX_LAG,
@@ -248,7 +249,8 @@ class Metrics:
         state = self._state
         paced = [row for row in state.own.queue_stats.values() if row.get("pace")]
         mirrored = [row for row in state.queues.values() if row["mirrors"] and row["node"] == state.node_name]
-        for families, rows in ((PACE_FAMILIES, paced), (RING_FAMILIES, mirrored)):
+        copied = [row for row in state.own.queue_stats.values() if row.get("synchronisation")]
+        for families, rows in ((PACE_FAMILIES, paced), (RING_FAMILIES, mirrored), (COPY_FAMILIES, copied)):
             for family in families:
                 samples: list[tuple[Labels, float]] = [((), sum_of(family, rows))]
                 if per_object:

@@ -6,7 +6,7 @@
 import { enc, request } from "./api.js";
 import { attempt } from "./dialog.js";
 import { el, put, svg } from "./dom.js";
-import { count } from "./format.js";
+import { bytes, count, span } from "./format.js";
 import { may } from "./session.js";
 import { Table } from "./table.js";
 
@@ -82,7 +82,12 @@ function synchronising(vhost, name, reload) {
 function learning(row, total) {
   if (row.stage === null) return "does not answer";
   if (row.stage === "waiting") return "is not synchronised: it has only messages that came later than it";
-  return `is being synchronised: it has ${count(row.messages)} of ${count(total)} messages`;
+  const words = [`is being synchronised: it has ${count(row.messages)} of ${count(total)} messages`];
+  if (row.left) words.push(`lacks ${count(row.left)}`);
+  if (row.bytes_per_second) words.push(`gets ${bytes(row.bytes_per_second)}/s`);
+  if (row.seconds_left) words.push(`about ${span(row.seconds_left)} are left`);
+  if (row.alarms?.length) words.push(`waits until the ${row.alarms.join(" and ")} alarm of its node is cleared`);
+  return words.join(", ");
 }
 
 function picture(members) {

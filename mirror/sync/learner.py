@@ -12,7 +12,7 @@ begun; the learner keeps the messages that it has, and waits.
 
 At most `COPIES_MOST` learners of a node copy at a time; the next one waits until one of them has its copy. A learner
 copies nothing while its node has an alarm, because a copy takes memory and disk space (CL-88). If no part comes for
-`mirror_sync_timeout`, it lets others copy and asks again (CL-90).
+`mirror_sync_timeout`, it lets others copy and asks again (CL-90). `copy_reports` has what it reports meanwhile.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ...routing.phrases import queue_phrase
 from ...routing.rows import Member
 from ...runtime.errors import ProcessDown, ProcessTimeout, UnknownMessage
 from ...runtime.exit_reason import ExitKind, ExitReason
+from ...settings.limits import shown_size
 from ...store.deduplication.digest_records import split_digests
 from ...store.queue.levels.level_tags import LEVEL_SHIFT, NUMBER_MASK
 from .. import instructions
@@ -38,6 +39,8 @@ from .approach import Approach
 from .attempts import Attempts
 from .comparison import Comparison, Unfit
 from .copy_gate import CopyGate
+from .copy_progress import CopyProgress
+from .copy_reports import CopyReports
 from .oldest_numbers import OldestNumbers
 from .sync_target import END, Placed, SyncTarget
 from .window_copy import WindowCopy
@@ -99,6 +102,7 @@ class Learner:
         self._requested: tuple[Member, int, Awaitable[Any]] | None = None
         #: Bytes of the chunks that were taken since the disk had all of them.
         self._unsynced = 0
+        self.progress = CopyProgress()
         self._attempts = Attempts()
         self.gate = CopyGate(replica)
         self._approach = Approach()
@@ -120,9 +124,15 @@ class Learner:
             return "waiting"
         return "copying" if self._comparison is None else "comparing"
 
+    @property
+    def messages(self) -> int:
+        """How many messages of the queue it has, as far as it has compared those of an earlier life."""
+        return self._mirrored.totals().depth if self._comparison is None else self._comparison.kept
+
     def status(self) -> InfoItems:
-        """Its stage, whether an operator has stopped the copy and has not asked for it since."""
-        return {"stage": self.stage, "is_stopped": self._stopped_in is not None, "alarms": list(self.gate.alarms)}
+        """Its stage, whether an operator has stopped the copy and has not asked for it since, and its progress."""
+        found = {"stage": self.stage, "is_stopped": self._stopped_in is not None, "alarms": list(self.gate.alarms)}
+        return found | self.progress.items()
 
     def end(self) -> None:
         """End the loop: the replica is no longer a learner."""
@@ -143,6 +153,7 @@ class Learner:
         self._target.begin(position)
         self._mirrored.copies(True)
         self._replica.spawn(self._run())
+        self._replica.spawn(CopyReports(self._replica, self).run())
 
     def came(self, first: int, taken: list[Instruction]) -> None:
         """Take instructions of the stream, with positions from `first` on."""
@@ -297,6 +308,7 @@ class Learner:
         if await self._may_take(position):
             before, after = target.chunk(position, cursor)
             self._attempts.came()
+            self.progress.compared = comparison.kept + comparison.removed
             self._follow(before)
             self._mirrored.remove(surplus)
             self._follow(after)
@@ -391,9 +403,11 @@ class Learner:
         before, after = target.chunk(position, cursor)
         self._attempts.came()
         self._follow(before)
+        had = self._mirrored.totals().depth
         self._follow([(position, (instructions.PUBLISH, content)) for content in runs])
         size = sum(map(len, runs))
         self._unsynced += size
+        self.progress.took(self._mirrored.totals().depth - had, size)
         if target.is_done:
             self._end_copy()
         self._follow(after)
@@ -460,7 +474,13 @@ class Learner:
         return answer
 
     def _end_copy(self) -> None:
-        log.info("%s: this replica has all messages of the queue", self._phrase)
+        progress = self.progress
+        log.info(
+            "%s: this replica has all messages of the queue, and has copied %d of them (%s)",
+            self._phrase,
+            progress.copied,
+            shown_size(progress.copied_bytes),
+        )
         self.gate.give_back()
         self._mirrored.copies(False)
         # The queue keeps messages in memory again once its head is there.

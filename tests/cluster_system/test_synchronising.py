@@ -96,8 +96,15 @@ def test_sync_queue_returns_when_the_replica_has_everything(tmp_path, command):
             return {each["node"]: each["stage"] for each in members if each["role"] == "learner"}
 
         wait_for("the replica to wait", lambda: learners() == {second.name: "waiting"})
+
+        def listed():
+            """What the master lists of the copies of its queue (CL-90)."""
+            (row,) = command.json(first, "list_queues", "synchronisation")
+            return [(copy["node"], copy["stage"], copy["copied"]) for copy in row["synchronisation"]]
+
+        wait_for("the report of the replica", lambda: listed() == [(second.name, "waiting", 0)])
         ran = command(third, "sync_queue", "ha-orders")
-        assert (ran.code, ran.err, learners()) == (0, "", {})
+        assert (ran.code, ran.err, learners(), listed()) == (0, "", {}, [])
         ran = command(third, "cancel_sync_queue", "ha-orders")
         banner = "Stopping synchronising queue 'ha-orders' in vhost '/' ..."
         assert (ran.code, ran.out.splitlines()) == (0, [banner, "not_syncing"])

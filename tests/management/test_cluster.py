@@ -231,6 +231,30 @@ def test_the_check_of_mirrored_queues_names_those_with_a_single_replica(cluster,
         cluster.delete_queue(name)
 
 
+def test_every_node_shows_how_far_a_copy_is(cluster, apis):
+    """The HTTP API has what the replicas of a mirrored queue report of their copies, and the metrics of the master's
+    node have the sums (CL-90).
+    """
+    cluster.broker(1).declare_queue("copied", durable=True)
+    for _ in range(3):
+        cluster.broker(1).publish(b"x", "copied", delivery_mode=2)
+    manual = {"ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "manual"}
+    cluster.set_policy("copied", "^copied$", manual)
+
+    def shown():
+        rows = [api.get("/api/queues/%2F/copied") for api in apis]
+        return [[each["stage"] for each in row.get("synchronisation") or ()] for row in rows]
+
+    until(shown, lambda found: found == [["waiting"]] * NODES)
+    scrape = Api(ports(cluster.broker(1))["http/prometheus"], user=None)
+    assert 'warren_ring_copying{vhost="/",queue="copied"} 0' in scrape.raw("GET", "/metrics/per-object")[1].decode()
+    cluster.set_policy("copied", "^copied$", {**manual, "ha-sync-mode": "automatic"})
+    until(shown, lambda found: found == [[]] * NODES)
+    assert len(cluster.queue("copied").in_sync) == 2
+    cluster.clear_policy("copied")
+    cluster.delete_queue("copied")
+
+
 def test_the_metrics_of_the_leading_node_have_the_rings(cluster, apis):
     """The metrics of the queue's master node say how many members the ring of a mirrored queue has, and how many are
     not in sync (CM-268, CM-375).

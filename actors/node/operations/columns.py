@@ -55,7 +55,7 @@ QUEUES = Columns(
         # warren's own (CM-153)
         *("operator_policy", "effective_policy_definition", "queue_mode", "single_active_consumer_tag", "pace"),
         *("lanes", "group_members", "shards", "shard_of", "queue_id", "first_number", "next_number", "life", "gaps"),
-        "deduplicated",
+        *("deduplicated", "synchronisation"),
         *("readers", "unsent", *FLOW),
         "blocked_seconds_by",
     ),

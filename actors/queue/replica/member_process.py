@@ -36,6 +36,9 @@ class MemberProcess(ReplicaProcess):
         if self.membership.replication is not None:
             self.membership.replication.follows(generation)
 
+    def on_copy_progress(self, sender: Sender, generation: int, progress: InfoItems) -> int:
+        return self._ring.copy_progress(generation, progress)
+
     def on_copy_lags(self, sender: Sender, generation: int) -> bool:
         replication = self.membership.replication
         return replication is not None and replication.copy_lags(generation)

@@ -66,6 +66,7 @@ TO_REPLICAS = (
     Crossing(217, to_queue.sync_floors, answer=Parts(INTEGER, Each(INTEGER))),
     Crossing(218, to_queue.sync_window, INTEGER, answer=Parts(INTEGER, INTEGER, INTEGER, INTEGER, BYTES, BYTES)),
     Crossing(219, to_queue.copy_lags, INTEGER, answer=BOOLEAN),
+    Crossing(220, to_queue.copy_progress, INTEGER, INFO, answer=INTEGER),
     Crossing(215, to_queue.sync_held, INTEGER, INTEGER, answer=Parts(INTEGER, INTEGER, INTEGER, _RANGES, BYTES)),
 )
 

@@ -8,7 +8,7 @@ import pytest
 
 from warren import Broker
 from warren.cli.main import main
-from warren.cli.operating.mirror_commands import ring_lines
+from warren.cli.operating.mirror_commands import ring_lines, sync_bar
 
 
 def member(node, role, received, stored, **others):
@@ -28,6 +28,7 @@ def test_the_ring_is_drawn_with_who_lags():
             member("long@host", "mirror", 12, 10, unstored=2),
             member("b@host", "mirror", 9, 9, lag=3, messages=1),
             member("c@host", "learner", 12, 0, stage="copying"),
+            member("f@host", "learner", 12, 0, stage="copying", left=3, bytes_per_second=2 << 20, seconds_left=4),
             member("d@host", "learner", None, None, stage=None, lag=None, unstored=None, messages=None),
             missing=["e@host"],
             evicted=[{"node": "c@host", "reason": "it does not answer"}],
@@ -45,6 +46,7 @@ def test_the_ring_is_drawn_with_who_lags():
         "",
         "Not in the ring yet, behind its last member:",
         "    c@host     learner  received 12, stored 0, 9 messages, copying",
+        "    f@host     learner  received 12, stored 0, 9 messages, copying, 3 left, 2 MiB/s, about 4 s",
         "    d@host     learner  does not answer",
         "",
         "Wanted by the policy as well: e@host",
@@ -56,6 +58,37 @@ def test_the_ring_is_drawn_with_who_lags():
 def test_a_master_that_is_alone_has_no_ring_around_it():
     drawn = ring_lines(ring(member("a@host", "master", 12, 0)))
     assert drawn[2:] == ["    a@host  master   position 12, 9 messages"]
+
+
+def sync_row(**others):
+    row = {"node": "b@host", "stage": "copying", "messages": 400, "total": 1000, "is_stopped": False, "compared": 0}
+    row |= {"copied": 400, "copied_bytes": 0, "left": None, "bytes_per_second": 0, "seconds_left": None, "alarms": []}
+    return {**row, **others}
+
+
+@pytest.mark.parametrize(
+    ("row", "bar"),
+    [
+        (sync_row(), "b@host [########------------]  40% 400 of 1,000 messages"),
+        (sync_row(messages=7, total=None), "b@host [--------------------]   0% 7 messages"),
+        (
+            sync_row(left=750, bytes_per_second=1_500_000, seconds_left=300),
+            "b@host [#####---------------]  25% 250 of 1,000 messages, 1.4 MiB/s, about 5 min",
+        ),
+        (
+            sync_row(stage="comparing", messages=1000, left=900),
+            "b@host [##------------------]  10% comparing, 100 of 1,000 messages",
+        ),
+        (
+            sync_row(messages=0, alarms=["disk"]),
+            "b@host [--------------------]   0% 0 of 1,000 messages, waits until the disk alarm of its node is cleared",
+        ),
+        (sync_row(stage=None, messages=None), "b@host does not answer"),
+    ],
+)
+def test_sync_queue_shows_a_bar(row, bar):
+    """`sync_queue` shows at a terminal how far each replica is (CL-90, CM-165)."""
+    assert sync_bar(row) == bar
 
 
 @pytest.fixture(scope="module")

@@ -138,6 +138,7 @@ MESSAGE = {
     "sync_floors": ((), st.tuples(NUMBER, st.lists(NUMBER, max_size=3))),
     "sync_window": ((NUMBER,), st.tuples(*[NUMBER] * 4, st.binary(max_size=32), st.binary(max_size=32))),
     "copy_lags": ((NUMBER,), FLAG),
+    "copy_progress": ((NUMBER, INFO), NUMBER),
     "synchronise": ((FLAG,), FLAG),
     "quiesce": ((), NUMBER),
     "go_on": ((), None),

@@ -12,6 +12,7 @@ import pytest
 
 from warren import Broker
 from warren.actors.node.operations.observing.bottlenecks import ADVICE
+from warren.management.answers.families import COPY_FAMILIES
 from warren.management.answers.prometheus import Metrics
 from warren.management.copy.node_link import NodeUnreachable
 
@@ -354,6 +355,16 @@ def test_messages_that_wait_for_groups_of_consumers_are_counted(scrape, broker):
     assert scrape("/metrics/per-object")["warren_pace_held_total", labels] == 2, "the first one waits for no other"
     broker.delete_queue("grouped")
     broker.clear_policy("grouped")
+
+
+def test_the_copies_of_a_queue_are_added_up():
+    """Replicas that wait do not copy, and those without an estimate count as lacking nothing (CL-90)."""
+    copies = [
+        {"stage": "copying", "left": 5, "bytes_per_second": 200},
+        {"stage": "comparing", "left": None, "bytes_per_second": 100},
+        {"stage": "waiting", "left": None, "bytes_per_second": 0},
+    ]
+    assert [family.value({"synchronisation": copies}) for family in COPY_FAMILIES] == [2, 5, 300]
 
 
 def test_a_node_that_is_alone_leads(scrape):

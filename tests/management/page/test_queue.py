@@ -149,9 +149,15 @@ def test_a_mirror_that_lacks_messages_is_synchronised(screen, driver, broker):
     learner = {**waiting, "node": "<b>@h"}
     broker.declare_queue("mirrored", durable=True)
     copying = {**learner, "stage": "copying", "messages": 1200}
+    progress = {"left": 3800, "bytes_per_second": 3 << 19, "seconds_left": 130, "alarms": ["disk"]}
+    fast = (
+        "<b>@h is being synchronised: it has 1,200 of 5,000 messages, lacks 3,800, gets 1.5 MiB/s,"
+        " about 2 min are left, waits until the disk alarm of its node is cleared."
+    )
     for members, words, button in (
         ([master, learner], "<b>@h is not synchronised", "Synchronise"),
         ([master, copying], "<b>@h is being synchronised: it has 1,200 of 5,000 messages.", "Cancel"),
+        ([master, {**copying, **progress}], fast, "Cancel"),
     ):
         draw_ring(driver, members)
         screen.shows(words, ".sync")

@@ -20,6 +20,10 @@ RINGS_AT_ONCE = 50
 #: Seconds between two requests for the status of the learners of a queue that is being synchronised.
 SYNC_SECONDS = 0.25
 
+#: What a learner reports of its copy (`CopyProgress` in `mirror/sync/copy_progress.py`); each is None for a learner
+#: that does not answer or has an older version.
+PROGRESS = ("compared", "copied", "copied_bytes", "left", "bytes_per_second", "seconds_left", "alarms")
+
 #: Seconds for which a synchronisation waits for a node that lacks its replica.
 REPLACED_SECONDS = 10.0
 
@@ -29,8 +33,9 @@ async def show_ring(operator: Operator, *, name: str, vhost: str) -> dict[str, o
     """The ring of a mirrored queue: its members in order, the master first, and then its learners.
 
     `received` and `stored` are positions of the stream, and None for a member that does not answer. `lag` is how many
-    instructions of the master a member has not received, and `unstored` how many it has received and not stored. The
-    members answer one after the other, so a busy ring shows small differences.
+    instructions of the master a member has not received, and `unstored` how many it has received and not stored. A
+    learner has the items of `PROGRESS` too. The members answer one after the other, so a busy ring shows small
+    differences.
     """
     row, group = mirrored_queue(operator, vhost, name)
     members = [await _member(operator, row, group, member) for member in group.everyone]
@@ -115,7 +120,9 @@ def _ring_row(row: QueueRow, group: MirrorGroup, standing: dict[str, InfoItems |
 @operation()
 async def sync_queue(operator: Operator, *, name: str, vhost: str) -> AsyncIterator[Rows]:
     """Have the learners of a mirrored queue copy it (CM-165). Ends when no learner is left, or when an operator has
-    stopped them. Yields every `SYNC_SECONDS`, for each learner, how many messages it has, and how many the queue has.
+    stopped them. Yields every `SYNC_SECONDS`, for each learner, its stage, how many messages it has, how many the
+    queue has, and the items of `PROGRESS`; the stage of one that does not answer is None. In the last rows `is_stopped`
+    is true: these learners do not copy the queue, because an operator has stopped them.
     """
     asked: set[Member] = set()
     complete_at = operator.process.now()
@@ -130,6 +137,8 @@ async def sync_queue(operator: Operator, *, name: str, vhost: str) -> AsyncItera
         if left or not _lacks_replica(operator, group):
             complete_at = now
         if not left and len(known) == len(facts) and (complete_at == now or now - complete_at > REPLACED_SECONDS):
+            if known:
+                yield [_sync_row(member, status, None) | {"is_stopped": True} for member, status in known]
             return
         for member, status in left:
             if member not in asked or status["stage"] == "waiting":
@@ -137,8 +146,13 @@ async def sync_queue(operator: Operator, *, name: str, vhost: str) -> AsyncItera
                     asked.add(member)
         master = await replica_status(operator, row, group.master)
         total = None if master is None else master["messages"]
-        yield [{"node": member.node, "messages": status["messages"], "total": total} for member, status in known]
+        yield [_sync_row(member, status or {}, total) for member, status in facts]
         await operator.process.sleep(SYNC_SECONDS)
+
+
+def _sync_row(member: Member, status: InfoItems, total: int | None) -> dict[str, object]:
+    row: dict[str, object] = {"node": member.node, "total": total, "is_stopped": False}
+    return row | {name: status.get(name) for name in ("stage", "messages", *PROGRESS)}
 
 
 def _is_stopped(status: InfoItems) -> bool:
@@ -191,6 +205,7 @@ async def _member(operator: Operator, row: QueueRow, group: MirrorGroup, member:
     role = "master" if member == group.master else "mirror" if member in group.ring else "learner"
     items: InfoItems = {"node": member.node, "role": role, "stage": None, "received": None, "stored": None}
     items |= {"lag": 0, "unstored": 0, "waiting": None, "messages": None}
+    items |= dict.fromkeys(PROGRESS if role == "learner" else ())
     status = await replica_status(operator, row, member) or {}
     return {key: status.get(key, value) for key, value in items.items()}
 
