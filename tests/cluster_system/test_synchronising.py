@@ -143,3 +143,14 @@ def test_the_second_goes_on_when_the_first_is_in_the_ring(tmp_path, monkeypatch)
         wait_for("the second to be the master", lambda: cluster.broker(last).queue("q").node == last)
         bodies = [cluster.broker(last).get("q").body for _ in range(COUNT)]
         assert bodies == [number.to_bytes(SIZE, "big") for number in range(COUNT)]
+
+
+def test_another_node_gets_the_replica_of_one_that_does_not_come_back(tmp_path):
+    """`mirror_replace_wait` is for how long the place of a node is kept (CL-92)."""
+    with Cluster(3, data_dir=tmp_path, net_ticktime=20.0, mirror_replace_wait=1.0) as cluster:
+        cluster.set_policy("ha", "^ha", {"ha-mode": "exactly", "ha-params": 2})
+        cluster.broker(0).declare_queue("ha-orders", durable=True)
+        first, second = cluster.queue("ha-orders").in_sync
+        (third,) = {f"warren{number}@localhost" for number in (1, 2, 3)} - {first, second}
+        cluster.kill(second)
+        wait_for("the third node", lambda: cluster.broker(0).queue("ha-orders").in_sync == (first, third), seconds=40)

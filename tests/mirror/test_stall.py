@@ -12,7 +12,7 @@ from warren.actors.queue.mirroring import DONE_TIMER, RING_PEER, STALL_TIMER
 from warren.amqp.errors import AmqpError
 from warren.gm_ring.ring import KEPT_FOR_SLOW_LEARNERS
 from warren.gm_ring.wire import ONLY
-from warren.mirror import ring_credit
+from warren.mirror import ring_credit, stall
 from warren.mirror.stall import StallWatch, Standing, victim
 from warren.routing.rows import Member
 from warren.runtime.errors import ProcessTimeout
@@ -192,6 +192,24 @@ def test_a_member_that_takes_nothing_does_not_block_publishers_that_want_no_conf
     fill(group)
     wait(group)
     assert ("_evict", None) in spawned
+
+
+def test_a_node_may_be_set_to_wait_longer_for_its_mirrors(spawned, monkeypatch):
+    """`mirror_ack_timeout` applies if the policy has no `ha-ack-timeout` (CL-80)."""
+    group = Group("ab")
+    group.run()
+    master = group.master
+    master.context.settings = replace(master.context.settings, mirror_ack_timeout=20_000)
+    group.publish()
+    for _ in range(4):
+        master.replication.timer_fired(STALL_TIMER)
+        assert not spawned
+        group.now += 5.0
+    master.replication.timer_fired(STALL_TIMER)
+    assert [name for name, _ in spawned] == ["_evict"]
+    monkeypatch.setattr(stall, "policy_of", lambda replica: {"ha-ack-timeout": 30_000})
+    master.replication.timer_fired(STALL_TIMER)
+    assert len(spawned) == 1
 
 
 def test_a_channel_that_asks_a_new_master_is_not_kept_waiting_by_a_member_that_takes_nothing(spawned):
