@@ -20,10 +20,10 @@ class Copier(Protocol):
     """A replica that copies its queue, or will."""
 
     def may_copy(self) -> None:
-        """Look again whether it is this replica's turn (`CopyTurns.take`)."""
+        """Look again whether this replica may copy (`CopyLimiter.take`)."""
 
 
-class CopyTurns:
+class CopyLimiter:
     """Which replicas of a node copy their queues now, and which wait for that, in the order in which they came."""
 
     __slots__ = ("_copying", "_waiting")
@@ -33,7 +33,7 @@ class CopyTurns:
         self._waiting: list[Copier] = []
 
     def take(self, copier: Copier) -> bool:
-        """Whether this replica may copy now. If not, it waits, and is notified when it may be its turn."""
+        """Whether this replica may copy now. If not, it waits, and is notified when another one has its copy."""
         if copier in self._copying:
             return True
         if copier not in self._waiting:
@@ -75,5 +75,5 @@ class RetainedByMasters:
 class ReplicaLimits:
     """See the module."""
 
-    copies: CopyTurns = field(default_factory=CopyTurns)
+    copies: CopyLimiter = field(default_factory=CopyLimiter)
     retained: RetainedByMasters = field(default_factory=RetainedByMasters)

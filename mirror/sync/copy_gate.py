@@ -48,16 +48,16 @@ class CopyGate:
             await replica.sleep(ALARM_SECONDS)
         return bool(self.alarms)
 
-    def takes_turn(self) -> bool:
+    def may_start(self) -> bool:
         """Whether this learner is one of those of the node that copy now."""
         return self._replica.context.replica_limits.copies.take(self)
 
     async def wait(self) -> bool:
-        """Wait for the learner's turn. Returns False if `give_back` came first."""
+        """Wait until the learner may copy. Returns False if `give_back` came first."""
         self.is_queued = True
-        await self._signal.wait_for(lambda: not self.is_queued or self.takes_turn())
-        is_its_turn, self.is_queued = self.is_queued, False
-        return is_its_turn
+        await self._signal.wait_for(lambda: not self.is_queued or self.may_start())
+        may_copy, self.is_queued = self.is_queued, False
+        return may_copy
 
     async def keep_pace(self, size: int) -> None:
         """Sleep after a chunk of `size` bytes, if more than `mirroring_sync_max_throughput` was copied lately."""

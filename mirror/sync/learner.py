@@ -234,9 +234,9 @@ class Learner:
         if await self.gate.has_alarm():
             self._attempts.pause()
             return False
-        if self.gate.takes_turn():
+        if self.gate.may_start():
             return True
-        # Nothing is kept of the stream until it is the turn of this learner.
+        # Nothing is kept of the stream until another learner of the node has its copy.
         self._attempts.pause()
         self._follow(self._target.pause())
         if await self.gate.wait():
@@ -245,7 +245,7 @@ class Learner:
         return False
 
     async def _retry(self) -> None:
-        """If no part has come for a while, ask for it again, after other learners of the node had their turn."""
+        """If no part has come for a while, ask for it again, and let other learners of the node copy first."""
         replica, attempts = self._replica, self._attempts
         seconds = replica.context.settings.mirror_sync_timeout
         if self.is_on and attempts.has_failed(replica.now(), seconds):

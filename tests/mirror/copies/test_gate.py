@@ -8,7 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from warren.actors.context.replica_limits import COPIES_MOST, RETAINED_MOST, CopyTurns, ReplicaLimits, RetainedByMasters
+from warren.actors.context.replica_limits import (
+    COPIES_MOST,
+    RETAINED_MOST,
+    CopyLimiter,
+    ReplicaLimits,
+    RetainedByMasters,
+)
 from warren.mirror.sync import sync_source
 from warren.mirror.sync.attempts import ATTEMPTS, PAUSE_SECONDS, Attempts
 from warren.runtime.errors import ProcessTimeout
@@ -28,28 +34,28 @@ class Copier:
 
 def test_a_bounded_number_of_replicas_of_a_node_copy_at_a_time():
     """The others follow in the order in which they came, whoever looks first."""
-    turns, copiers = CopyTurns(), [Copier() for _ in range(COPIES_MOST + 3)]
-    assert [turns.take(each) for each in copiers] == [True] * COPIES_MOST + [False] * 3
+    limiter, copiers = CopyLimiter(), [Copier() for _ in range(COPIES_MOST + 3)]
+    assert [limiter.take(each) for each in copiers] == [True] * COPIES_MOST + [False] * 3
     first, *_ = copiers
-    assert turns.take(first), "it goes on"
+    assert limiter.take(first), "it goes on"
     *_, next_one, last_but_one, last = copiers
-    turns.give_back(first)
+    limiter.give_back(first)
     assert [each.notified for each in copiers[COPIES_MOST:]] == [1, 0, 0]
-    assert not turns.take(last) and not turns.take(last_but_one) and turns.take(next_one)
-    assert not turns.take(first), "it waits behind the others now"
-    turns.give_back(last_but_one)
-    turns.give_back(next_one)
-    assert turns.take(last) and not turns.take(first)
+    assert not limiter.take(last) and not limiter.take(last_but_one) and limiter.take(next_one)
+    assert not limiter.take(first), "it waits behind the others now"
+    limiter.give_back(last_but_one)
+    limiter.give_back(next_one)
+    assert limiter.take(last) and not limiter.take(first)
 
 
 def test_one_that_waits_no_more_is_in_nobodys_way():
-    turns, copiers = CopyTurns(), [Copier() for _ in range(COPIES_MOST + 2)]
+    limiter, copiers = CopyLimiter(), [Copier() for _ in range(COPIES_MOST + 2)]
     for each in copiers:
-        turns.take(each)
+        limiter.take(each)
     gone, last = copiers[COPIES_MOST:]
-    turns.give_back(gone)
-    turns.give_back(copiers[0])
-    assert (gone.notified, last.notified) == (0, 1) and turns.take(last)
+    limiter.give_back(gone)
+    limiter.give_back(copiers[0])
+    assert (gone.notified, last.notified) == (0, 1) and limiter.take(last)
 
 
 def test_the_masters_of_a_node_share_what_they_may_retain():
@@ -119,7 +125,7 @@ def test_a_replica_waits_until_another_one_of_its_node_has_its_copy(monkeypatch)
 
 
 @pytest.mark.parametrize("end", ["_pause", "end", "process_ended"])
-def test_a_replica_that_copies_no_more_gives_its_turn_away(monkeypatch, end):
+def test_a_replica_that_copies_no_more_lets_another_one_copy(monkeypatch, end):
     copies = Copies(monkeypatch, COPIES_MOST + 1)
     for at in range(COPIES_MOST + 1):
         copies.may_get_chunk(at)
@@ -128,12 +134,12 @@ def test_a_replica_that_copies_no_more_gives_its_turn_away(monkeypatch, end):
     assert copies.woken(COPIES_MOST)
 
 
-def test_an_operator_may_stop_a_replica_that_waits_for_its_turn(monkeypatch):
+def test_an_operator_may_stop_a_replica_that_waits_for_others(monkeypatch):
     copies = Copies(monkeypatch, COPIES_MOST + 1)
     for at in range(COPIES_MOST + 1):
         copies.may_get_chunk(at)
     last = copies.learner(COPIES_MOST)
-    assert last.synchronise(True) and last._target.is_paused, "it waits for its turn all the same"
+    assert last.synchronise(True) and last._target.is_paused, "it waits for the others all the same"
     assert last.synchronise(False) and not last.synchronise(False)
     assert last.status()["is_stopped"]
     copies.copy(0)
