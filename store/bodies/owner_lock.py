@@ -37,6 +37,13 @@ class OwnerLock:
         #: Whether no further job may begin.
         self.is_ended = False
 
+    def descriptors(self) -> tuple[int, ...]:
+        """The descriptor that has the lock, if any. A process that is forked must not keep it, because it would keep
+        the lock when the owner's process is killed.
+        """
+        fd = self._fd
+        return () if fd is None else (fd,)
+
     def take(self) -> None:
         """Wait until no job of an earlier owner is under way, and take the lock. Does nothing if the owner has it.
 
@@ -89,6 +96,6 @@ class OwnerLock:
 
 
 def _give_back(lock: int) -> None:
-    # A process that was forked meanwhile has the descriptor too, and would keep the lock: so unlock before closing.
+    # A process that is about to be forked may have the descriptor too, and would keep the lock: so unlock it first.
     locks.unlock(lock)
     os.close(lock)
