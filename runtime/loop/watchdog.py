@@ -6,7 +6,7 @@ that takes 100 ms is a fault of warren or of an extension, and the log says whic
 The loop reads the clock once a turn, which costs it 0.05 µs, and passes on the turns that are longer than `floor`. What
 counts is processor time, so that a turn during which the operating system ran other programs is not blamed. To read the
 clock of processor time is a system call, at which the system likes to run another thread that was woken: once a
-millisecond it cost a tenth of the processor time of a durable message. So it is read every `MARK_SECONDS` (a **mark**)
+millisecond it cost 7 % of the processor time of a durable message. So it is read every `MARK_SECONDS` (a **mark**)
 and after each long turn. The processor time since the last mark is that of the turn and of what the loop did before the
 turn without sleeping, which is bounded by how long that took (`awake`).
 """
