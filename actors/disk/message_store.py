@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
-from ...runtime.machine.forks import keep_from_forks
 from ...runtime.process import Process
 from ...store.bodies.garbage_collection import GcJob
 from ...store.bodies.read_job import BodyReadJob
@@ -103,7 +102,6 @@ class MessageStore(Process):
             settings.file_limit,
             settings.boot_id,
         )
-        keep_from_forks(engine.owner_lock)
         try:
             is_clean = await self.run_blocking(engine.recover, settings.clients, settings.references, settings.progress)
         except BaseException as error:

@@ -82,7 +82,7 @@ class StoreEngine:
         self._summary = FileSummary(file_limit)
         self._files = OpenFiles(disk, directory)
         self._current = CurrentFile(disk, directory)
-        self.owner_lock = OwnerLock(index_path + ".lock")
+        self._owner_lock = OwnerLock(index_path)
         self._reports = ClientReports()
         self._is_tainted = False
         self._waiting: dict[bytes, WaitingMessage] = {}
@@ -114,8 +114,8 @@ class StoreEngine:
         """
         self._disk.make_dir(self._directory)
         os.makedirs(os.path.dirname(self._index_path), exist_ok=True)
-        self.owner_lock.take()
-        with self.owner_lock.work():
+        self._owner_lock.take()
+        with self._owner_lock.work():
             return self._recover(clients, references, progress)
 
     def _recover(self, clients: Collection[str] | None, references: References, progress: RecoveryProgress) -> bool:
@@ -125,12 +125,12 @@ class StoreEngine:
             self._disk, self._directory, self._index_path, self._boot_id, clients, references, progress
         )
         self._index, self._generation = found.locations, found.generation
-        if self.owner_lock.is_ended:
+        if self._owner_lock.is_ended:
             # The process of the store has crashed meanwhile, and its next one opens the index.
             self._index.close()
             raise OwnerEnded(self._index_path)
         self._garbage = GarbageCollection(
-            self._disk, self._directory, self.owner_lock, self._index, self._summary, self._files
+            self._disk, self._directory, self._owner_lock, self._index, self._summary, self._files
         )
         self._is_open = True
         for number, row in sorted(found.rows.items()):
@@ -153,8 +153,7 @@ class StoreEngine:
         except BaseException:
             self.abandon()
             raise
-        self.owner_lock.end()
-        self.owner_lock.release()
+        self._owner_lock.end()
 
     def _close(self) -> None:
         self._garbage.cancel()
@@ -175,14 +174,13 @@ class StoreEngine:
         """Close all files without writing, as a crash does, if any are open. A job under way still ends in its thread;
         later ones do nothing.
         """
-        is_idle = self.owner_lock.end()
+        is_idle = self._owner_lock.end()
         if self._is_open:
             self._is_open = False
             self._files.close()
             if is_idle:
                 self._current.close()
                 self._index.close()
-        self.owner_lock.release()
 
     # -- clients
 
@@ -429,7 +427,7 @@ class StoreEngine:
         self.waiting_bytes = 0
         self._reports.sync_taken()
         changes = self._index.freeze(self._summary.take_changed(), self._garbage.sync_taken(), self._end())
-        self._syncing = SyncJob(self.owner_lock, self._current, self._index, parts, changes, self._is_durable)
+        self._syncing = SyncJob(self._owner_lock, self._current, self._index, parts, changes, self._is_durable)
         return self._syncing
 
     def finish_sync(self, job: SyncJob) -> None:

@@ -26,6 +26,7 @@ from .verify_environment import is_sound
 from .verify_references import References
 from .verify_report import DataFileReport, Findings
 
+#: What else is in the directory of a store. Earlier versions had the lock file.
 _OTHERS = {STATE, "index", "index.lock"}
 #: An offset behind every file: no scan starts there, because the index covers the whole file.
 NEVER = 1 << 62

@@ -81,8 +81,7 @@ def test_jobs_work_beside_each_other(tmp_path):
     OwnerLock(str(tmp_path / "lock")).take()
 
 
-def test_the_last_job_of_an_owner_that_has_ended_lets_the_next_one_begin(tmp_path):
-    """An owner has the lock while one of its jobs is under way, and nobody after that."""
+def test_the_next_owner_waits_for_the_last_job_of_the_one_before(tmp_path):
     former, following = OwnerLock(str(tmp_path / "lock")), OwnerLock(str(tmp_path / "lock"))
     former.take()
     has_taken = threading.Event()
@@ -94,19 +93,22 @@ def test_the_last_job_of_an_owner_that_has_ended_lets_the_next_one_begin(tmp_pat
     starter = threading.Thread(target=take)
     with former.work():
         with former.work():
-            former.end()
-            former.release()
             starter.start()
         assert not has_taken.wait(0.1)
     assert has_taken.wait(60)
     starter.join()
+    with pytest.raises(OwnerEnded), former.work():
+        pass
 
 
-def test_an_owner_that_ends_before_it_has_the_lock_does_not_keep_it(tmp_path):
-    """A store that crashes while it waits for jobs of the one before does not recover, and holds up nobody."""
-    former, ended = OwnerLock(str(tmp_path / "lock")), OwnerLock(str(tmp_path / "lock"))
+def test_an_owner_that_ends_while_it_waits_does_not_begin(tmp_path):
+    """A store that crashes while it waits for a job of the one before does not recover. The one after it waits for that
+    job, too.
+    """
+    former, ended, following = (OwnerLock(str(tmp_path / "lock")) for _ in range(3))
     former.take()
     errors: list[BaseException] = []
+    has_taken = threading.Event()
 
     def take() -> None:
         try:
@@ -114,12 +116,19 @@ def test_an_owner_that_ends_before_it_has_the_lock_does_not_keep_it(tmp_path):
         except OwnerEnded as error:
             errors.append(error)
 
-    starter = threading.Thread(target=take)
-    starter.start()
-    ended.end()
-    ended.release()
-    former.end()
-    former.release()
-    starter.join(60)
+    def take_next() -> None:
+        following.take()
+        has_taken.set()
+
+    starters = threading.Thread(target=take), threading.Thread(target=take_next)
+    with former.work():
+        starters[0].start()
+        while not former.is_ended:
+            time.sleep(0.001)
+        ended.end()
+        starters[1].start()
+        assert not has_taken.wait(0.1)
+    assert has_taken.wait(60)
+    for starter in starters:
+        starter.join(60)
     assert errors
-    OwnerLock(str(tmp_path / "lock")).take()
