@@ -29,7 +29,7 @@ from ..amqp.properties import (
     property_flags,
 )
 from .errors import wrong_options
-from .outgoing_columns import FrameColumns, JoinedFrames, byte_lengths, hashable
+from .outgoing_columns import FrameColumns, JoinedFrames, byte_lengths, hashable, seconds_of
 from .wire import CHANNEL
 
 #: The most rows of a part, and the bytes of bodies after which one ends.
@@ -156,13 +156,13 @@ class RowEncoder:
 
     def messages(self, batch: Any, first: int = 0) -> Iterator[OutgoingMessage]:
         """The messages of a record batch, row by row. `first` is the number of the first row in the task."""
-        columns = {name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)}
+        columns = {name: _values(name, batch.column(name)) for name in batch.schema.names if name in TAKEN}
         count = batch.num_rows
         exchanges = columns.get("exchange") or [None] * count
         keys = columns.get("routing_key") or [None] * count
         named = [name for name in columns if name in PROPERTY_COLUMNS or name in ("headers", "persistent")]
         encoded = columns.get("properties") or [None] * count
-        ids = [columns[name] for name in self._id_columns]
+        ids = [_names(batch.column(name)) for name in self._id_columns]
         bodies = columns["body"]
         known: dict[tuple[Any, ...], bytes] = {}
         for at in range(count):
@@ -211,12 +211,14 @@ class RowEncoder:
 
 
 def properties_of(row: Mapping[str, Any]) -> bytes:
-    """The encoded properties that the columns of a row stand for. Raises SparkSourceError E4."""
+    """The encoded properties that the columns of a row stand for; its timestamp is in seconds since 1970. Raises
+    SparkSourceError E4.
+    """
     found = Properties()
     for name in PROPERTY_COLUMNS:
         value = row.get(name)
         if value is not None:
-            setattr(found, name, int(value.timestamp()) if name == "timestamp" else value)
+            setattr(found, name, value)
     found.delivery_mode = 2 if row.get("persistent") in (None, True) else 1
     headers = row.get("headers")
     try:
@@ -225,6 +227,29 @@ def properties_of(row: Mapping[str, Any]) -> bytes:
         return encode_properties(found)
     except FieldError as error:
         raise wrong_options(f"a row cannot be a message: {error}") from None
+
+
+def _values(name: str, column: Any) -> list[Any]:
+    """The values of a column that the sink takes, as Python has them. Raises SparkSourceError E4."""
+    try:
+        return list((seconds_of(column) if name == "timestamp" else column).to_pylist())
+    except (ValueError, OverflowError) as error:
+        raise wrong_options(f"a row cannot be a message: column '{name}' has a time out of range ({error})") from None
+
+
+def _names(column: Any) -> list[Any]:
+    """The values of a column that name its rows. A time outside of Python's years 1 to 9999 is named by its number."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return [_name(value) for value in column]
+
+
+def _name(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return value.value
 
 
 def _table(headers: Any) -> Table:

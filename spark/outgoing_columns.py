@@ -193,11 +193,7 @@ class FrameColumns:
         return True
 
     def _add_number(self, parts: _Parts, column: Any, has: Any, size: int) -> bool:
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-            numbers = _filled(column) // 1_000_000
-        else:
-            numbers = _filled(column)
+        numbers = _filled(seconds_of(column) if pa.types.is_timestamp(column.type) else column)
         if numbers.min() < 0 or size == 1 and numbers.max() > 255:
             return False
         if has is None:
@@ -210,7 +206,11 @@ class FrameColumns:
         known: dict[Any, int] = {}
         tables: list[bytes] = []
         places = []
-        for value in column.to_pylist():
+        try:
+            headers = column.to_pylist()
+        except (ValueError, OverflowError):  # a time that Python does not have
+            return False
+        for value in headers:
             key = hashable(value)
             place = known.get(key)
             if place is None:
@@ -307,6 +307,12 @@ def _fixed(parts: Sequence[Any], count: int) -> Any:
 def _big_endian(values: Any, size: int) -> Any:
     """An array with the last `size` bytes of each number."""
     return np.ascontiguousarray(values, ">i8").view(np.uint8).reshape(len(values), 8)[:, 8 - size :]
+
+
+def seconds_of(times: Any) -> Any:
+    """Times as whole seconds since 1970, which is what AMQP has. Python's datetime ends with the year 9999."""
+    microseconds = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
+    return pa.array(_filled(microseconds) // 1_000_000, mask=times.is_null().to_numpy(zero_copy_only=False))
 
 
 def byte_lengths(values: Any) -> Any:

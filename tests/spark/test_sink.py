@@ -143,6 +143,28 @@ def test_nothing_is_done_for_each_usual_row(columns, id_columns):
     assert len(part) == 3
 
 
+#: The year 11476, which Python's datetime does not have.
+FAR = pa.array([300_000_000_000 * 1_000_000], pa.timestamp("us", tz="UTC"))
+
+
+@pytest.mark.parametrize("body", [b"x", b""], ids=["together", "row by row"])
+def test_a_time_beyond_the_year_9999(body):
+    """AMQP's timestamp is any number of seconds, so such a row is a message; a column that is ignored does not matter
+    (SP-80).
+    """
+    encoder = RowEncoder("", "q", True, 4096, ("id",), "job")
+    columns = {"body": pa.array([body]), "timestamp": FAR, "ignored": FAR, "id": FAR}
+    (part,) = encoder.parts(pa.RecordBatch.from_pydict(columns))
+    data = bytes(part.frames(0, 1))
+    header = pamqp.frame.unmarshal(data[pamqp.frame.unmarshal(data)[0] :])
+    assert (300_000_000_000).to_bytes(8, "big") in data
+    assert header[2].properties.message_id == "job/300000000000000000"
+    with pytest.raises(SparkSourceError, match="a row cannot be a message: column 'headers' has a time") as caught:
+        headers = pa.StructArray.from_arrays([FAR], ["at"])
+        list(RowEncoder("", "q", True, 4096).parts(pa.RecordBatch.from_pydict({"body": [body], "headers": headers})))
+    assert caught.value.code == "E4"
+
+
 def test_parts_of_a_batch_stay_small():
     """A task holds the frames of about a megabyte of rows at a time, however large the batches are."""
     encoder = RowEncoder("", "q", True, 131_072)
