@@ -140,7 +140,7 @@ def publish(url: str, queue: str, batches: Iterable[Any]) -> None:
     connection = BrokerConnection(SinkOptions.parse({"url": url}), "bench")
     connection.call(methods.QueueDeclare(queue=queue, durable=True), methods.QueueDeclareOk)
     connection.close()
-    RowPublisher(SinkOptions.parse({"url": url, "routingKey": queue}), 0, 1, "bench").publish(iter(batches))
+    RowPublisher(SinkOptions.parse({"url": url, "routingKey": queue}), 0, "bench").publish(iter(batches))
 
 
 def drop_blocks(url: str, queue: str, count: int) -> None:
@@ -246,7 +246,7 @@ def publish_on(url: str, size: int, until: Any, found: Any) -> None:
     """Publish until the event is set; puts the confirmed messages in a second."""
     import pyarrow as pa
 
-    publisher = RowPublisher(SinkOptions.parse({"url": url, "routingKey": "beside"}), 0, 1, "bench")
+    publisher = RowPublisher(SinkOptions.parse({"url": url, "routingKey": "beside"}), 0, "bench")
     batch = pa.RecordBatch.from_pydict({"body": pa.array([b"x" * size] * 2000, pa.binary())})
     began = time.perf_counter()
     while not until.is_set():
@@ -258,7 +258,7 @@ def confirm_on(url: str, size: int, until: Any, found: Any) -> None:
     """Publish a message each 20 ms until the event is set; puts the seconds until each confirm."""
     import pyarrow as pa
 
-    publisher = RowPublisher(SinkOptions.parse({"url": url, "routingKey": "beside"}), 0, 1, "bench")
+    publisher = RowPublisher(SinkOptions.parse({"url": url, "routingKey": "beside"}), 0, "bench")
     batch = pa.RecordBatch.from_pydict({"body": pa.array([b"x" * size], pa.binary())})
     waited = []
     while not until.wait(0.02):

@@ -20,6 +20,7 @@ from .errors import not_deduplicated, not_routed, sink_away, sink_refused, wrong
 from .guard import Guard
 from .options import SinkOptions
 from .outgoing import OutgoingPart, RowEncoder
+from .pace import RowPace
 from .reading.range_reading import task_name
 from .unconfirmed import UnconfirmedRows
 from .wire import Away, BrokerConnection, ReceivedContent, Refused, Silent
@@ -28,9 +29,6 @@ log = logging.getLogger("warren.spark")
 
 #: Bytes that are gathered for one call of `send`, and bytes of bodies that may be unconfirmed.
 SEND_BYTES, WINDOW_BYTES = 256 << 10, 8 << 20
-#: With a rate: if the broker delays the writer by at most this many seconds, the writer sends faster until it has
-#: caught up. It does not make up for a longer delay.
-CATCH_UP = 0.1
 
 
 @dataclass
@@ -48,9 +46,13 @@ class Written(WriterCommitMessage):
 
 
 class RowPublisher:
-    """Publishes the rows of one task. Raises SparkSourceError E5, E12 and E13."""
+    """Publishes the rows of one task. Raises SparkSourceError E5, E12 and E13.
 
-    def __init__(self, options: SinkOptions, partition: int, tasks: int, scope: str) -> None:
+    scope    the name within which the ids of rows are unique
+    pace     when each row may be published; None for as fast as the broker confirms
+    """
+
+    def __init__(self, options: SinkOptions, partition: int, scope: str, pace: RowPace | None = None) -> None:
         self._options = options
         #: The name, in error texts, of the sequence in which rows are counted from 0.
         self.where = f"partition {partition}"
@@ -65,9 +67,7 @@ class RowPublisher:
         )
         #: Checks that each row goes to a queue that drops duplicates; None if rows may be published twice.
         self._guard = Guard(options) if options.delivery_guarantee == "exactly-once" else None
-        self.share_rate(tasks)
-        #: When the rate allows the next message; 0 before the first one.
-        self._due = 0.0
+        self._pace = pace
         self._unconfirmed = UnconfirmedRows()
         self._result = Written(0, 0, 0.0)
 
@@ -102,7 +102,6 @@ class RowPublisher:
     def send(self, batches: Iterator[Any]) -> Written:
         """Publish rows, and wait until each is confirmed; returns what was written so far."""
         try:
-            self._due = self._due or time.monotonic()
             for batch in batches:
                 for part in self._encoder.parts(batch):
                     if self._guard is not None:
@@ -126,8 +125,12 @@ class RowPublisher:
         unconfirmed.add(part)
         at = 0
         while at < len(part):
-            most = 1 if self._interval else options.confirm_window - unconfirmed.rows
+            most = options.confirm_window - unconfirmed.rows
+            if self._pace is not None:
+                most = min(most, self._pace.together)
             stop = min(at + most, part.stop_for(at, WINDOW_BYTES - unconfirmed.body_bytes, SEND_BYTES))
+            if self._pace is not None:
+                self._wait_until(self._pace.due(stop - at, time.monotonic()))
             self._result.rows += stop - at
             self._result.body_bytes += unconfirmed.sent(stop - at)
             left = part.frames(at, stop)
@@ -137,19 +140,16 @@ class RowPublisher:
                     self._take_confirms(wait=False)
             at = stop
             self._take_confirms(wait=self._is_full())
-            if self._interval:
-                self._pace()
 
     def abort(self) -> None:
         """Close the socket at once."""
         self._connection.abort()
 
-    def _pace(self) -> None:
-        """Wait until the rate allows the next message; take confirms meanwhile."""
-        self._due = max(self._due, time.monotonic() - CATCH_UP) + self._interval
-        while (left := self._due - time.monotonic()) > 0:
+    def _wait_until(self, moment: float) -> None:
+        """Wait, and handle meanwhile what the broker sends."""
+        while (left := moment - time.monotonic()) > 0:
             if self._connection.has_input(left):
-                self._take_confirms(wait=False)
+                self._wait()
 
     def _is_full(self) -> bool:
         return self._unconfirmed.rows >= self._options.confirm_window or self._unconfirmed.body_bytes >= WINDOW_BYTES
@@ -193,7 +193,7 @@ class _Sink:
         partition = context.partitionId() if context is not None else 0
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         # A task cannot find out how many tasks of its stage run at the same time, so the option names the most.
-        tasks = self._options.parallel_tasks
+        pace = RowPace(self._options.rate / self._options.parallel_tasks) if self._options.rate else None
         scope = query or self._options.job
         if scope is None and self._options.id_columns:
             raise wrong_options(
@@ -201,7 +201,7 @@ class _Sink:
                 "value of the column, so a queue would drop the rows of a batch that has the values of another one. "
                 "Give each batch a name, and the same name only to repeat one"
             )
-        return RowPublisher(self._options, partition, tasks, scope or "").publish(iterator)
+        return RowPublisher(self._options, partition, scope or "", pace).publish(iterator)
 
     def _committed(self, messages: Sequence[Any]) -> None:
         done = [message for message in messages if message is not None]

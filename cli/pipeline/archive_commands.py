@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -110,16 +111,18 @@ def archive(
 @click.option("--exchange", help="Publish there.")
 @click.option("--routing-key", help="With this key instead of each message's own.")
 @click.option("--to-queue", help="Publish into this queue instead.")
-@click.option("--queue", help="Only the messages of this source queue.")
+@click.option("--queue", "queues", multiple=True, help="Only this source queue; may be given several times.")
+@click.option("--id", "message_id", help="Only the messages with this message id.")
+@click.option("--correlation-id", help="Only the messages with this correlation id.")
 @click.option("--key", "routing_keys", metavar="GLOB", help="Only messages with such a routing key.")
 @period
-@click.option("--rate", type=click.IntRange(min=1), help="Messages a second, evenly.")
+@click.option("--rate", type=click.IntRange(min=1), help="Messages a second of all queues together, evenly.")
 @click.option(
     "--speed", callback=times("2x or 0.5x"), help="In the rhythm in which they arrived, so many times as fast."
 )
 @click.option("--name", default="replay", show_default=True, help="A run of this name goes on where it stopped.")
 @click.option("--deduplicate", is_flag=True, help="Give each message an id for queues with x-warren-deduplicate.")
-@click.option("--dry-run", is_flag=True, help="Count only.")
+@click.option("--dry-run", is_flag=True, help="Count only, and show how long it would take.")
 def replay(
     url: str,
     user: str | None,
@@ -127,6 +130,7 @@ def replay(
     formatter: str,
     quiet: bool,
     target: str,
+    queues: tuple[str, ...],
     since: Any,
     until: Any,
     **given: Any,
@@ -136,8 +140,6 @@ def replay(
     Each message has the header x-warren-replay with the run's name. If a run is killed and goes on, the last 10,000
     messages of a queue may be published twice.
     """
-    from datetime import UTC
-
     with failures():
         from ...spark.jobs.replay import replay as job
 
@@ -148,6 +150,7 @@ def replay(
         ):
             result = job(
                 target,
+                queue=queues or None,
                 since=since and since.replace(tzinfo=UTC),
                 until=until and until.replace(tzinfo=UTC),
                 on_progress=shown,
@@ -189,8 +192,6 @@ def compact(target: str, formatter: str, quiet: bool, older_than: Any, **given: 
     Exit codes: 0 done, 64 no archive, 65 some files are damaged and were left as they are, 75 another process compacts
     this archive or the disk is full.
     """
-    from datetime import timedelta
-
     with failures():
         from ...spark.jobs.compact import compact as job
 
@@ -239,6 +240,8 @@ def _replayed(result: ReplayResult, name: str, is_dry: bool) -> str:
     )
     if result.first is not None:
         text += f", arrived {result.first:%Y-%m-%d %H:%M:%S} to {result.last:%Y-%m-%d %H:%M:%S}"
+    if result.seconds is not None:
+        text += f"; that takes about {timedelta(seconds=round(result.seconds))}"
     if result.may_repeat:
         text += f". Up to {result.may_repeat:,} of them may have been published before"
     return f"Interrupted after {text}. The same command goes on from there." if result.is_interrupted else text

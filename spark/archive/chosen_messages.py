@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,18 +23,22 @@ COLUMNS = ["seq", "exchange", "routing_key", "body", "properties", "arrived"]
 BATCH_ROWS = 10_000
 
 
-def queues_to_replay(target: str, queue: str | None) -> dict[tuple[str, str], list[ArchivedFile]]:
-    """The files of this queue, or of its shards, by name and id of each queue; of all queues for None. Raises
-    SparkSourceError E4 if there are none.
+def queues_to_replay(target: str, names: Sequence[str] | None) -> dict[tuple[str, str], list[ArchivedFile]]:
+    """The files of these queues, or of their shards, by name and id of each queue; of all queues for None. Raises
+    SparkSourceError E4 if there are none, also if there are none of one name.
     """
     noted = noted_files(target)
-    chosen = queues_in_archive(noted, None if queue is None else [queue])
+    chosen = queues_in_archive(noted, names)
     found: dict[tuple[str, str], list[ArchivedFile]] = {}
     for file in noted:
         if file.path is not None and file.queue in chosen:
             found.setdefault((file.queue, file.queue_id), []).append(file)
+    having = {queue for queue, _ in found}
+    for name in names or ():
+        if having.isdisjoint(queues_in_archive(noted, [name])):
+            raise wrong_options(f"the archive '{target}' has no message of queue '{name}'")
     if not found:
-        raise wrong_options(f"the archive '{target}' has no message" + (f" of queue '{queue}'" if queue else ""))
+        raise wrong_options(f"the archive '{target}' has no message")
     return found
 
 
@@ -44,6 +49,14 @@ class Choice:
     routing_keys: str | None
     since: datetime | None
     until: datetime | None
+    message_id: str | None
+    correlation_id: str | None
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """The values that columns of a chosen message have."""
+        given = {"message_id": self.message_id, "correlation_id": self.correlation_id}
+        return {name: value for name, value in given.items() if value is not None}
 
     def may_have(self, file: ArchivedFile) -> bool:
         """Whether a file may have a message that is chosen. The times of a file are not known if one message lacks its
@@ -56,16 +69,16 @@ class Choice:
 
     def of(self, batch: Any) -> Any:
         """The chosen rows."""
-        mask = None
+        masks = [pa.compute.equal(batch.column(name), value) for name, value in self.wanted.items()]
         for moment, compare in ((self.since, pa.compute.greater_equal), (self.until, pa.compute.less_equal)):
             if moment is not None:
-                here = pa.compute.fill_null(compare(batch.column("arrived"), pa.scalar(moment)), False)
-                mask = here if mask is None else pa.compute.and_(mask, here)
+                masks.append(compare(batch.column("arrived"), pa.scalar(moment)))
         if self.routing_keys is not None:
             pattern = self.routing_keys
-            here = pa.array([fits(key or "", pattern) for key in batch.column("routing_key").to_pylist()])
-            mask = here if mask is None else pa.compute.and_(mask, here)
-        return batch if mask is None else batch.filter(mask)
+            keys = batch.column("routing_key").to_pylist()
+            masks.append(pa.array([fits(key or "", pattern) for key in keys], pa.bool_()))
+        # A row without a value that is asked for is left out.
+        return batch.filter(functools.reduce(pa.compute.and_, masks)) if masks else batch
 
 
 def chosen_rows(target: str, files: Sequence[ArchivedFile], chosen: Choice, after: int) -> Iterator[Any]:
@@ -79,13 +92,13 @@ def chosen_rows(target: str, files: Sequence[ArchivedFile], chosen: Choice, afte
             opened = pa.parquet.ParquetFile(f"{target}/{file.path}")
         except FileNotFoundError:
             # The job `compact` has merged the file into another one since the notes were read.
-            now = queues_to_replay(target, file.queue).get((file.queue, file.queue_id), [])
+            now = queues_to_replay(target, [file.queue]).get((file.queue, file.queue_id), [])
             if file in now:
                 raise
             waiting = deque(now)
             continue
         with opened:
-            for batch in opened.iter_batches(BATCH_ROWS, columns=COLUMNS):
+            for batch in opened.iter_batches(BATCH_ROWS, columns=[*COLUMNS, *chosen.wanted]):
                 if after > file.first:
                     batch = batch.filter(pa.compute.greater_equal(batch.column("seq"), after))
                 batch = chosen.of(batch)

@@ -7,6 +7,7 @@ there.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -34,6 +35,7 @@ from ..archive.notes import OWN, ArchivedFile, alone, replace_text, require_arch
 from ..errors import SparkSourceError, broker_away, refused, wrong_option, wrong_options
 from ..options import SinkOptions
 from ..outgoing import with_id
+from ..pace import RowPace
 from ..wire import Away, BrokerConnection, Refused
 from ..writer import RowPublisher
 
@@ -57,6 +59,7 @@ class ReplayResult:
 
     may_repeat        the most messages that may be published twice, because an earlier run of this name was killed
     is_interrupted    whether `stop` ended the run
+    seconds           of a dry run: how long the run will take at its rate or speed, if it has one
     """
 
     queues: int
@@ -66,6 +69,7 @@ class ReplayResult:
     last: datetime | None
     may_repeat: int
     is_interrupted: bool = False
+    seconds: float | None = None
 
 
 def replay(
@@ -74,8 +78,10 @@ def replay(
     exchange: str | None = None,
     routing_key: str | None = None,
     to_queue: str | None = None,
-    queue: str | None = None,
+    queue: str | Sequence[str] | None = None,
     routing_keys: str | None = None,
+    message_id: str | None = None,
+    correlation_id: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     rate: int | None = None,
@@ -90,11 +96,13 @@ def replay(
     """Publish the messages of the archive `target`.
 
     exchange, to_queue      where; `exchange` with each message's own key, or with `routing_key`
-    queue                   only the messages of this source queue, or of its shards
+    queue                   only the messages of this source queue or of its shards, or of several queues
     routing_keys            only messages whose key fits this pattern of `*` and `?`
+    message_id, correlation_id
+                            only messages with these properties
     since, until            only messages that arrived between these times, both included; with one of them given,
                             messages whose arrival is not known are left out
-    rate                    messages a second, evenly; otherwise as fast as the broker confirms
+    rate                    messages a second, evenly, of all queues together; otherwise as fast as the broker confirms
     speed                   instead: in the rhythm in which they arrived, this many times as fast; a message whose
                             arrival is not known follows the one before it at once
     name                    a run of this name goes on where an earlier one stopped; E7 while another one runs
@@ -111,20 +119,22 @@ def replay(
         raise wrong_options("a replay needs either an exchange or a queue as its target")
     if rate is not None and speed is not None:
         raise wrong_options("a replay has either a rate or a speed")
+    if rate is not None and rate < 1:
+        raise wrong_option("rate", str(rate), "a number above 0")
     if speed is not None and not 0 < speed < math.inf:
         raise wrong_option("speed", f"{speed:g}", "a number above 0")
     target = require_archive(target)
-    queues = queues_to_replay(target, queue)
-    chosen = Choice(routing_keys, since, until)
+    queues = queues_to_replay(target, [queue] if isinstance(queue, str) else queue)
+    chosen = Choice(routing_keys, since, until, message_id, correlation_id)
     notes = _Notes(target, name)
     if dry_run:
-        return _counted(target, queues, chosen, notes, deduplicate)
+        counted = _counted(target, queues, chosen, notes, deduplicate)
+        return dataclasses.replace(counted, seconds=_seconds(counted, rate, speed))
     sink = SinkOptions.parse(
         {
             **{key: str(value) for key, value in options.items() if value is not None},
             "exchange": exchange or "",
             "routingKey": routing_key or to_queue or "",
-            **({"rate": str(rate)} if rate else {}),
         }
     )
     if to_queue is not None:
@@ -133,16 +143,19 @@ def replay(
     with alone(target, f"replay/{name}"):
         notes.load()
         side_by_side = min(SIDE_BY_SIDE, len(queues))
-        rhythm = None
+        run = _Run(stop, on_progress)
+        if rate is not None:
+            run.pace = RowPace(rate)
+            # While all threads publish, a part takes about a second, after which the run can end.
+            run.rows = min(PART, max(1, rate // side_by_side))
         if speed is not None:
             # Each queue has a thread, or one would wait for its turn while its messages are due.
             side_by_side = len(queues)
             firsts = [chosen_rows(target, files, chosen, notes.get(key)[0]) for key, files in queues.items()]
-            rhythm = _Rhythm.of(firsts, speed)
-        run = _Run(side_by_side, len(queues), stop, on_progress)
+            run.rhythm = _Rhythm.of(firsts, speed)
 
         def one(key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
-            work = _Replay(target, sink, run, name, notes, chosen, deduplicate, rhythm)
+            work = _Replay(target, sink, run, name, notes, chosen, deduplicate)
             work.own_key = to_queue is None and routing_key is None
             with run.taking_part():
                 return work.run(key, files)
@@ -152,16 +165,16 @@ def replay(
 
 
 class _Run:
-    """What the threads of a run share: how many queues are replayed, whether the run is to end, and its progress.
+    """What the threads of a run share: when messages may be published, whether the run is to end, and its progress."""
 
-    side_by_side    the most queues that are replayed at the same time
-    left            the queues that have not ended
-    """
+    #: When messages are due at a rate. All queues share it, so that one has the whole rate when the others have ended.
+    pace: RowPace | None = None
+    #: When messages are due in the rhythm in which they arrived.
+    rhythm: _Rhythm | None = None
 
-    def __init__(
-        self, side_by_side: int, left: int, stop: Callable[[], bool] | None, on_progress: Callable[[int], None] | None
-    ) -> None:
-        self._side_by_side, self._left = side_by_side, left
+    def __init__(self, stop: Callable[[], bool] | None, on_progress: Callable[[int], None] | None) -> None:
+        #: The most messages that a queue publishes before it asks whether the run is to end.
+        self.rows = PART
         self._stop, self._on_progress = stop, on_progress
         self._lock = threading.Lock()
         self._has_failed = False
@@ -177,15 +190,6 @@ class _Run:
         except BaseException:
             self._has_failed = True
             raise
-        finally:
-            with self._lock:
-                self._left -= 1
-
-    @property
-    def active(self) -> int:
-        """How many queues are replayed now, or are about to be. They share the rate."""
-        with self._lock:
-            return max(1, min(self._side_by_side, self._left))
 
     def is_to_end(self) -> bool:
         return self._has_failed or self._stop is not None and self._stop()
@@ -227,16 +231,14 @@ class _Replay:
         notes: _Notes,
         chosen: Choice,
         deduplicate: bool,
-        rhythm: _Rhythm | None,
     ) -> None:
         self._target, self._sink, self._shared, self._name = target, sink, shared, name
         self._notes, self._chosen, self._deduplicate = notes, chosen, deduplicate
-        self._rhythm = rhythm
         self._marked: dict[bytes, bytes] = {}
 
     def run(self, key: tuple[str, str], files: Sequence[ArchivedFile]) -> ReplayResult:
         after, was_begun = self._notes.get(key)
-        publisher = RowPublisher(self._sink, 0, self._shared.active, self._name)
+        publisher = RowPublisher(self._sink, 0, self._name, self._shared.pace)
         publisher.where = f"this run's messages of queue '{key[0]}'"
         messages = size = pending = 0
         noted_at = time.monotonic()
@@ -247,12 +249,9 @@ class _Replay:
                 if batch is None or self._shared.is_to_end():
                     is_interrupted = True
                     break
-                if pending and (pending + batch.num_rows > PART or time.monotonic() - noted_at > NOTED):
-                    self._notes.put(key, after)
-                    pending, noted_at = 0, time.monotonic()
-                if not pending:
+                if not pending or pending + batch.num_rows > PART or time.monotonic() - noted_at > NOTED:
                     self._notes.begin(key, after)
-                publisher.share_rate(self._shared.active)
+                    pending, noted_at = 0, time.monotonic()
                 publisher.send(iter([self._outgoing(key, batch)]))
                 after = batch.column("seq")[batch.num_rows - 1].as_py() + 1
                 pending += batch.num_rows
@@ -270,11 +269,10 @@ class _Replay:
 
     def _due(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, or parts of them as soon as they are due; None if the run is to end before the next one."""
-        if self._rhythm is not None:
-            yield from self._rhythm.parts(batches, self._shared.is_to_end)
+        if self._shared.rhythm is not None:
+            yield from self._shared.rhythm.parts(batches, self._shared.is_to_end)
             return
-        # With a rate a part takes about a second, after which the run can end.
-        rows = PART if self._sink.rate is None else max(1, self._sink.rate // self._shared.active)
+        rows = self._shared.rows
         for batch in batches:
             for at in range(0, batch.num_rows, rows):
                 yield batch.slice(at, rows)
@@ -425,6 +423,15 @@ def _counted(
         may_repeat = PART if was_begun and not deduplicate else 0
         found.append(ReplayResult(1, messages, size, first, last, may_repeat))
     return _united(found)
+
+
+def _seconds(counted: ReplayResult, rate: int | None, speed: float | None) -> float | None:
+    """How long it takes to publish the counted messages."""
+    if rate is not None:
+        return counted.messages / rate
+    if speed is not None and counted.first is not None and counted.last is not None:
+        return (counted.last - counted.first).total_seconds() / speed
+    return None
 
 
 def _united(found: Sequence[ReplayResult]) -> ReplayResult:

@@ -76,7 +76,7 @@ def publish_rows(url, queue, numbers):
     """Publish a message for each number, and wait for the confirms."""
     options = SinkOptions.parse({"url": url, "routingKey": queue})
     batch = pyarrow.RecordBatch.from_pydict({"body": pyarrow.array([b"%d" % number for number in numbers])})
-    RowPublisher(options, 0, 1, "test").publish(iter([batch]))
+    RowPublisher(options, 0, "test").publish(iter([batch]))
 
 
 class Killable:

@@ -308,7 +308,7 @@ def test_a_row_that_cannot_be_a_message_is_explained(wrong):
 
 def publish(broker, rows, **given):
     options = SinkOptions.parse({"url": broker.url} | given)
-    return RowPublisher(options, 3, 1, "job").publish(iter([batch_of(rows[:2]), batch_of(rows[2:])]))
+    return RowPublisher(options, 3, "job").publish(iter([batch_of(rows[:2]), batch_of(rows[2:])]))
 
 
 def test_a_task_ends_when_each_row_is_confirmed(broker, queue):
@@ -446,7 +446,7 @@ def test_a_broker_that_confirms_nothing_is_named(broker, queue):
     """A silent broker is an error after `confirmTimeout`, which names the queue or the exchange."""
     broker.declare_queue(queue, durable=True)
     options = SinkOptions.parse({"url": broker.url, "routingKey": queue, "confirmTimeout": "200ms"})
-    publisher = RowPublisher(options, 0, 1, "job")
+    publisher = RowPublisher(options, 0, "job")
     broker.pause()
     try:
         with pytest.raises(SparkSourceError) as caught:

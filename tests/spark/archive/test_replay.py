@@ -2,8 +2,6 @@
 
 import json
 import os
-import threading
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,13 +17,14 @@ from warren.spark.errors import SparkSourceError
 from warren.spark.jobs import replay as replay_module
 from warren.spark.jobs.compact import compact
 from warren.spark.jobs.replay import FINEST, _Notes, _Rhythm, replay
-from warren.spark.writer import RowPublisher
+from warren.spark.pace import RowPace
 
 FIRST = datetime(2026, 11, 24, 10, tzinfo=UTC)
 SCHEMA = pa.schema(
     [
         *(("seq", pa.int64()), ("exchange", pa.string()), ("routing_key", pa.string()), ("body", pa.binary())),
         *(("properties", pa.binary()), ("arrived", pa.timestamp("us", tz="UTC"))),
+        *(("message_id", pa.string()), ("correlation_id", pa.string())),
     ]
 )
 
@@ -35,6 +34,7 @@ def batch(seconds, first=0, key="k"):
     rows = [
         {"seq": first + n, "exchange": "", "routing_key": key, "body": b"%d" % (first + n), "properties": b"\0\0"}
         | {"arrived": None if each is None else FIRST + timedelta(seconds=each)}
+        | {"message_id": f"m{first + n}", "correlation_id": f"c{first + n}"}
         for n, each in enumerate(seconds)
     ]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
@@ -152,6 +152,58 @@ def test_a_run_that_is_asked_to_end_goes_on_where_it_stopped(tmp_path, monkeypat
         assert found == [b"%d" % number for number in range(22)]
 
 
+def test_queues_share_one_rate(tmp_path, monkeypatch):
+    """The rate is that of all queues together, so a queue has all of it when the others have ended (SP-97)."""
+    target = write(tmp_path / "archive", {"a": [0], "b": [0] * 30, "c": [0, 0]})
+    paces = []
+
+    class Recorded(RowPace):
+        def __init__(self, rate):
+            super().__init__(rate)
+            paces.append((rate, rows := []))
+            self.rows = rows
+
+        def due(self, rows, now):
+            self.rows.append(rows)
+            return now
+
+    monkeypatch.setattr(replay_module, "RowPace", Recorded)
+    with Broker(port=0) as broker:
+        broker.declare_queue("again")
+        assert replay(target, url=broker.url, to_queue="again", rate=100).messages == 33
+    ((rate, rows),) = paces
+    assert (rate, sum(rows)) == (100, 33)
+
+
+def test_only_some_queues_and_messages(tmp_path):
+    """A replay of one order, or of some queues, publishes these messages alone."""
+    seconds = {"a": [0, 1, 2], "b": [3, 4], "c": [5]}
+    target = write(tmp_path / "archive", seconds)
+
+    def counted(**given):
+        return replay(target, to_queue="again", dry_run=True, **given).messages
+
+    assert (counted(queue="a"), counted(queue=("a", "c")), counted()) == (3, 4, 6)
+    assert counted(message_id="m1") == 2 and counted(message_id="m1", queue="b") == 1
+    assert counted(correlation_id="c2") == 1 and counted(correlation_id="c1", message_id="m2") == 0
+    with pytest.raises(SparkSourceError, match="has no message of queue 'd'"):
+        counted(queue=("a", "d"))
+    command = ["pipeline", "replay", "--from", target, "--to-queue", "x", "--dry-run", "--queue", "a", "--queue", "b"]
+    assert CliRunner().invoke(root, command).output.startswith("5 messages of 2 queues would be published")
+    assert CliRunner().invoke(root, [*command, "--id", "m2"]).output.startswith("1 message of 2 queues")
+
+
+def test_a_dry_run_says_how_long_the_run_will_take(tmp_path):
+    target = write(tmp_path / "archive", {"a": [0, 1, 120], "b": [60]})
+
+    def seconds(**given):
+        return replay(target, to_queue="again", dry_run=True, **given).seconds
+
+    assert (seconds(rate=2), seconds(speed=4), seconds(), seconds(speed=1, queue="b")) == (2, 30, None, 0)
+    command = ["pipeline", "replay", "--from", target, "--to-queue", "x", "--dry-run", "--speed", "2x"]
+    assert "; that takes about 0:01:00" in CliRunner().invoke(root, command).output
+
+
 def test_a_dry_run_counts_what_the_run_would_publish(tmp_path, monkeypatch):
     """A dry run leaves out what earlier runs of its name have published, and publishes and notes nothing."""
     monkeypatch.setattr(replay_module, "PART", 3)
@@ -227,6 +279,8 @@ def test_wrong_speeds(tmp_path):
         replay(target, to_queue="q", rate=5, speed=1)
     with pytest.raises(SparkSourceError, match="'speed' of format 'warren' cannot be '0': give a number above 0"):
         replay(target, to_queue="q", speed=0)
+    with pytest.raises(SparkSourceError, match="'rate' of format 'warren' cannot be '0': give a number above 0"):
+        replay(target, to_queue="q", rate=0)
     base = ["pipeline", "replay", "--from", target, "--to-queue", "q", "--dry-run"]
     for text in ("fast", "0x", "-1", "infx"):
         failed = CliRunner().invoke(root, [*base, "--speed", text])
@@ -276,36 +330,6 @@ def test_a_run_goes_on_while_its_files_are_merged(tmp_path):
             replay(target, url=broker.url, to_queue="again", name="other")
 
 
-def test_the_queues_that_have_not_ended_share_the_rate(tmp_path, monkeypatch):
-    """A rate holds for the whole run, also when only one of its queues is left."""
-    target = write(tmp_path / "archive", {"short": [0], "long": [0, 1, 2]})
-    shares, has_begun, has_ended = [], threading.Event(), threading.Event()
-
-    class Run(replay_module._Run):
-        @contextmanager
-        def taking_part(self):
-            with super().taking_part():
-                yield
-            has_ended.set()
-
-    def share_rate(self, tasks):
-        if self.where.endswith("'long'"):
-            shares.append(tasks)
-            has_begun.set()
-            assert has_ended.wait(60)
-        elif self.where.endswith("'short'"):
-            assert has_begun.wait(60)
-
-    monkeypatch.setattr(replay_module, "_Run", Run)
-    monkeypatch.setattr(RowPublisher, "share_rate", share_rate)
-    monkeypatch.setattr(RowPublisher, "_interval", 0.0, raising=False)
-    with Broker(port=0) as broker:
-        broker.declare_queue("again")
-        assert replay(target, url=broker.url, to_queue="again", rate=2).messages == 4
-    # Each part is a second's share of the rate. While the first one waits here, the other queue ends.
-    assert shares == [2, 1, 1]
-
-
 @pytest.mark.timeout(60)
 def test_a_failure_of_one_queue_ends_the_others(tmp_path):
     """The user learns of a failure at once, and not when the last queue has ended, here after days."""
@@ -330,6 +354,7 @@ def test_a_sharded_queue_means_its_shards(tmp_path):
     )
     assert replay(target, to_queue="again", queue="parcels", dry_run=True).messages == 3
     assert replay(target, to_queue="again", queue="parcels_11", dry_run=True).messages == 2
+    assert replay(target, to_queue="again", queue=["parcels", "parcels_x"], dry_run=True).messages == 4
     both = write(tmp_path / "both", {"orders": [0], "orders_1": [0]})
     assert replay(both, to_queue="again", queue="orders", dry_run=True).messages == 1
 
