@@ -195,9 +195,9 @@ class RowOptions(AnyOptions):
 
     columns: tuple[str, ...] = option(parse_names, "core", "`core`, `all`, or names with commas")
     headers_format: str = option(
-        parse_one_of("map", "json", "none"),
+        parse_one_of("map", "json", "variant", "none"),
         "map",
-        "`headers` as a map of strings, as one string of JSON, or always null",
+        "`headers` as a map of strings, as one string of JSON, as a variant, which keeps the types, or always null",
     )
     body_format: str = option(
         parse_one_of("binary", "text", "json"),

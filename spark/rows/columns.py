@@ -22,6 +22,7 @@ from .bodies import body_column, sizes_column
 from .messages import Messages, joined_messages, taken
 from .own_properties import OwnProperties
 from .properties import Decoded, as_utf8, decoded
+from .variant import variant
 
 #: A record batch has at most this many rows, and ends when its contents have this many bytes.
 BATCH_ROWS = 8192
@@ -92,8 +93,7 @@ def types_of(options: RowOptions, with_vhost: bool = False) -> dict[str, str]:
         del types["vhost"]
     if getattr(options, "view", None) == "history":
         types |= HISTORY
-    if options.headers_format == "json":
-        types["headers"] = "string"
+    types["headers"] = {"json": "string", "variant": "variant"}.get(options.headers_format, types["headers"])
     if options.body_format == "text":
         types["body"] = "string"
     elif options.body_format == "json":
@@ -324,11 +324,17 @@ _OF_RUN: dict[str, Callable[[Any], Any]] = {
 }
 
 
+#: How the column `headers` is made of a message's headers, by the option `headersFormat`.
+_OF_HEADERS: Mapping[str, Callable[[Table], Any]] = {
+    "map": properties.headers_as_map,
+    "json": properties.headers_as_json,
+    "variant": variant,
+}
+
+
 def _of_table(name: str, options: RowOptions, table: Table) -> Any:
     """The columns `headers` and `x_death` of a message with these headers."""
-    if name == "x_death":
-        return properties.x_death(table)
-    return properties.headers_as_json(table) if options.headers_format == "json" else properties.headers_as_map(table)
+    return properties.x_death(table) if name == "x_death" else _OF_HEADERS[options.headers_format](table)
 
 
 def _text_of(name: str, each: Decoded, options: RowOptions) -> str | None:
@@ -336,9 +342,9 @@ def _text_of(name: str, each: Decoded, options: RowOptions) -> str | None:
 
 
 def _headers(each: Decoded, options: RowOptions) -> Any:
-    if options.headers_format == "json":
-        return properties.headers_as_json(each.table)
-    return None if options.headers_format == "none" else properties.headers_as_map(each.table)
+    if each.table is None or options.headers_format == "none":
+        return None
+    return _OF_HEADERS[options.headers_format](each.table)
 
 
 #: The columns that are made of a message's properties, and how.

@@ -19,13 +19,12 @@ from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.properties import PROPERTY_KINDS, Properties, decode_properties
 from .messages import BEFORE_PROPERTIES, Messages, slices
+from .properties import TOO_LATE
 
 _FLAG_BYTES = 2
 #: The flags of a content that has headers only.
 _ONLY_HEADERS = next(flag for flag, name, _ in PROPERTY_KINDS if name == "headers").to_bytes(_FLAG_BYTES, "big")
 _KNOWN = sum(flag for flag, _, _ in PROPERTY_KINDS)
-#: The first second that is no time in the column `timestamp`: that of the year 10000.
-_TOO_LATE = 253_402_300_800
 
 
 class OwnProperties:
@@ -102,7 +101,7 @@ class OwnProperties:
         if found is None:
             return None
         has, seconds = found
-        is_time = has & (seconds >= 0) & (seconds < _TOO_LATE)
+        is_time = has & (seconds >= 0) & (seconds < TOO_LATE)
         return _where(is_time, pa.array(np.where(is_time, seconds, 0) * 1_000_000).cast(type))
 
     def of_headers(self, value: Callable[[Table], Any], type: Any) -> Any:

@@ -16,6 +16,8 @@ from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.properties import Properties, decode_properties
 
+#: The first second that is no time in a column: that of the year 10000.
+TOO_LATE = 253_402_300_800
 #: Distinct properties that are remembered from one batch to the next.
 REMEMBERED = 4096
 
@@ -49,7 +51,7 @@ class Decoded(NamedTuple):
     def timestamp(self) -> int | None:
         """In microseconds. A number of seconds beyond the year 9999 is no time."""
         seconds = self.number("timestamp")
-        return None if seconds is None or seconds >= 253_402_300_800 else seconds * 1_000_000
+        return None if seconds is None or seconds >= TOO_LATE else seconds * 1_000_000
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -175,7 +177,7 @@ def _integer(entry: tuple[str, Any] | None) -> int | None:
 
 
 def _time(entry: tuple[str, Any] | None) -> int | None:
-    return entry[1] * 1_000_000 if entry is not None and entry[0] == "T" and entry[1] < 253_402_300_800 else None
+    return entry[1] * 1_000_000 if entry is not None and entry[0] == "T" and entry[1] < TOO_LATE else None
 
 
 #: The fields of a death in the column `x_death`, with what makes them of an entry of the header.

@@ -49,6 +49,7 @@ def arrow_types():
         "timestamp": moment,
         "array<string>": texts,
         "map<string,string>": pa.map_(pa.string(), pa.string()),
+        "variant": pa.struct([pa.field(part, pa.binary(), nullable=False) for part in ("value", "metadata")]),
         "struct<id bigint, total double>": pa.struct([("id", pa.int64()), ("total", pa.float64())]),
         types_of(DirectoryOptions())["x_death"]: pa.list_(
             pa.struct([*death.items(), ("count", pa.int64()), ("time", moment)])

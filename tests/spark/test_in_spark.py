@@ -92,6 +92,17 @@ def test_a_queue_as_a_table(spark, broker, queue):
     assert broker.queue(queue).messages == 1000
 
 
+def test_headers_as_a_variant(spark, broker, queue):
+    """Spark finds each header of a variant, whatever its name, with its type (SP-41)."""
+    broker.declare_queue(queue)
+    odd = {"\U0001f600": 1.5, "\uffee": b"\xff", "n": {"a": [True]}}
+    broker.publish(b"x", queue, headers={f"h{number}": number for number in range(40)} | odd)
+    read = load(spark, broker, queue, headersFormat="variant", columns="headers")
+    paths = {f"$.h{number}": "int" for number in range(40)} | {"$['\U0001f600']": "double", "$.n.a[0]": "boolean"}
+    found = read.selectExpr(*(f"""variant_get(headers, "{path}", "{type}")""" for path, type in paths.items())).first()
+    assert list(found) == [*range(40), 1.5, True] and read.first().headers.toPython()["\uffee"] == b"\xff"
+
+
 def test_wrong_options_and_schemas_are_refused_with_words(spark, broker, queue):
     broker.declare_queue(queue)
     with pytest.raises(Exception, match="did you mean 'startingOffsets'"):
