@@ -8,6 +8,8 @@ that has no effect there is refused, and all options are checked before anything
 from __future__ import annotations
 
 import dataclasses
+import functools
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -32,6 +34,8 @@ from .option_values import (
     parse_text,
     parse_timeout,
 )
+
+log = logging.getLogger("warren.spark")
 
 #: Ports of the schemes of a URL.
 PORTS = {"amqp": 5672, "amqps": 5671}
@@ -99,6 +103,12 @@ def _camel(name: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
+@functools.cache
+def _warn(text: str) -> None:
+    """Log a warning, once in each process, because Spark has options checked several times."""
+    log.warning("%s", text)
+
+
 class ConnectionParameters(NamedTuple):
     """Where a broker is, and who logs in."""
 
@@ -135,6 +145,21 @@ class ConnectionOptions(AnyOptions):
     reconnect_timeout: float = option(
         parse_seconds, "60s", "how long a task tries to connect again before it fails with E5"
     )
+
+    def check(self) -> None:
+        super().check()
+        place = self.place()
+        if any((urlsplit(url.strip()).password or "guest") != "guest" for url in self.url.split(",")):
+            _warn(
+                "option 'url' of format 'warren' has a password in it. Spark hides the values of options whose names "
+                "contain 'password', but not a part of a URL: give the password in 'passwordFile' (--password-file of "
+                "a command), in 'password', or in the environment variable WARREN_PASSWORD"
+            )
+        if place.is_tls and self.tls_verify == "none":
+            _warn(
+                "option 'tlsVerify' of format 'warren' is 'none': whoever is between this machine and the broker can "
+                "pose as the broker, and gets the password. Give the authorities of its certificate in 'tlsCaFile'"
+            )
 
     def place(self) -> ConnectionParameters:
         """Where to connect. Raises SparkSourceError E4."""
@@ -274,7 +299,6 @@ class QueueOptions(ConnectionOptions, RowOptions):
             raise wrong_options("format 'warren' takes either 'startingOffsets' or 'startingTimestamp'")
         if not 65_536 <= self.block_size <= 16_777_216:
             raise wrong_option("blockSize", str(self.block_size), "64k to 16m")
-        self.place()
 
     @property
     def given_names(self) -> tuple[str, ...]:
@@ -417,7 +441,6 @@ class SinkOptions(ConnectionOptions):
                 "option 'deliveryGuarantee' of format 'warren': exactly-once needs 'messageId', a column whose value "
                 "names each row for ever, or 'source' for rows that were read from warren"
             )
-        self.place()
 
     @property
     def destination(self) -> str:

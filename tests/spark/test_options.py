@@ -1,11 +1,12 @@
 """Options: names in any case, values with units, and errors that name the option and the right form."""
 
+import logging
 import pickle
 
 import pytest
 
 from warren.spark.errors import SparkSourceError
-from warren.spark.options import BatchOptions, DirectoryOptions, Secret, StreamOptions, parse_read
+from warren.spark.options import BatchOptions, DirectoryOptions, Secret, SinkOptions, StreamOptions, _warn, parse_read
 from warren.spark.wire import BrokerConnection
 
 
@@ -116,6 +117,28 @@ def test_options_of_tls_are_for_amqps():
     for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile", "tlsServerName"):
         assert f"'{name}'" in refusal(batch, **{name: "x"})
         assert batch(url="amqps://h/", **{name: "x"}).place().is_tls
+
+
+@pytest.mark.parametrize("kind", [BatchOptions, StreamOptions, SinkOptions])
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"url": "amqp://h/,amqp://me:hidden@h2/"}, "'url'"),
+        ({"url": "amqp://me:hidden@h/", "passwordFile": __file__}, "'url'"),
+        ({"url": "amqps://h/", "tlsVerify": "none"}, "'tlsVerify'"),
+        ({"url": "amqp://guest:guest@h/"}, None),
+        ({"url": "amqps://h/", "password": "hidden"}, None),
+    ],
+)
+def test_a_password_that_spark_shows_and_a_broker_that_nobody_checks(caplog, kind, given, option):
+    """Both are warnings that name the option, once in a process, and do not contain the password (SP-101, SP-102)."""
+    _warn.cache_clear()
+    queue = {} if kind is SinkOptions else {"queue": "q"}
+    with caplog.at_level(logging.WARNING, "warren.spark"):
+        kind.parse({**queue, **given})
+        kind.parse({**queue, **given})
+    assert [option in record.getMessage() for record in caplog.records] == ([True] if option else [])
+    assert "hidden" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["tlsCaFile", "tlsCertFile"])
