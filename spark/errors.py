@@ -115,12 +115,13 @@ def other_offset_version(found: object, version: str, known: int, numbers: Mappi
     )
 
 
-def already_deleting(queue: str, owner: str) -> SparkSourceError:
-    """Another query acknowledges what it has read of this queue."""
+def already_deleting(queue: str, held: str) -> SparkSourceError:
+    """Another query acknowledges what it has read of this queue. Its connection owns the exclusive queue `held`."""
     return SparkSourceError(
         "E7",
-        f"queue '{queue}' already has a query with deleteOnCommit{owner}: each of the two would get a part of the "
-        "messages. Stop that query, or give each query a queue of its own with 'exchange' and 'subscription'",
+        f"queue '{queue}' already has a query with deleteOnCommit: each of the two would get a part of the messages. "
+        f"Stop that query, whose connection owns the queue '{held}', or give each query a queue of its own with "
+        "'exchange' and 'subscription'",
     )
 
 

@@ -49,6 +49,8 @@ class Planner:
         self._leases: set[str] = set()
         #: Where the nodes of the queues were reached when the broker was asked last.
         self._endpoints: tuple[Endpoint, ...] = ()
+        #: The queues with consumers of which the user was warned.
+        self._warned: set[str] = set()
         #: Whether the queue of the subscription was declared and bound: a query does it when it begins or goes on.
         self._is_subscribed = False
 
@@ -80,7 +82,21 @@ class Planner:
         self._endpoints = tuple({each: None for state in found.values() for each in state.endpoints})
         if options.delete_on_commit != "false":
             self._trying(lambda connection: self._hold(connection, found.values()))
+            self._warn_of_consumers(found.values())
         return found
+
+    def _warn_of_consumers(self, found: Iterable[QueueState]) -> None:
+        """Warn once of each queue whose messages other clients take away (SP-62)."""
+        for state in found:
+            if state.consumers and state.name not in self._warned:
+                self._warned.add(state.name)
+                log.warning(
+                    "queue '%s' has %d consumer%s, and a query with deleteOnCommit: it lacks the messages that they "
+                    "take. Give the query a queue of its own with 'exchange' and 'subscription'",
+                    state.name,
+                    state.consumers,
+                    "s" if state.consumers > 1 else "",
+                )
 
     def numbers_at(self, found: Mapping[str, QueueState], moment: int) -> dict[str, int]:
         """For each queue the number of the first message that arrived at this time (microseconds) or later."""
@@ -137,7 +153,7 @@ class Planner:
                     if refusal.code != 405:
                         raise
                     if time.monotonic() > deadline:
-                        raise already_deleting(state.name, "") from None
+                        raise already_deleting(state.name, lease) from None
                     time.sleep(0.2)
 
     # -- the connection ---
