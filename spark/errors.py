@@ -185,6 +185,11 @@ def unusable_directory(text: str) -> SparkSourceError:
     return SparkSourceError("E11", text)
 
 
+def unusable_metadata(text: str) -> SparkSourceError:
+    """The metadata of a data directory are damaged or missing."""
+    return SparkSourceError("E11", f"{text}. metadata=ignore reads the messages without the names of their queues")
+
+
 def not_routed(where: str, row: int, exchange: str, key: str, what: str, body: bytes) -> SparkSourceError:
     """The broker has returned or refused a row. `where` names what the rows are counted in."""
     text = body[:80].decode("utf-8", "backslashreplace")

@@ -376,6 +376,11 @@ class DirectoryOptions(RowOptions):
     bodies: str = option(
         parse_one_of("all", "none"), "all", "`none` reads no body from the message store: `body` is null there"
     )
+    metadata: str = option(
+        parse_one_of("read", "ignore"),
+        "read",
+        "`ignore` reads a directory whose metadata are damaged or missing: queues are named `#` and their number",
+    )
 
     def check(self) -> None:
         super().check()
@@ -384,6 +389,11 @@ class DirectoryOptions(RowOptions):
                 f"option 'queue' of format 'warren' has no effect with view={self.view}: queues share files. Leave it "
                 f"out, and filter the rows"
             )
+
+    @property
+    def needs_metadata(self) -> bool:
+        """Whether the names of queues come from the directory's metadata."""
+        return self.metadata == "read"
 
 
 def parse_read(given: Mapping[str, str], cls: type[Parsed]) -> Parsed:

@@ -6,13 +6,12 @@ has no messages of its own. The functions here do the same for the other places.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from ...store.data_dir.data_dir import DataDir
-from ..offline.offline_plan import locked, tables
+from ..offline.offline_names import metadata_tables
+from ..offline.offline_plan import locked
 from .notes import ArchivedFile
 
 #: The name of a shard: that of its queue, and its number, which is below 256.
@@ -45,7 +44,7 @@ def queues_in_archive(
 def queues_in_directory(path: str, names: Iterable[str] | None, pattern: str | None = None) -> set[str]:
     """The durable queues of a data directory that are chosen. Raises SparkSourceError E11."""
     with locked(path) as place:
-        rows = tables(place)["queues"] if os.path.isdir(DataDir(place).metadata) else []
+        rows = metadata_tables(place).get("queues", ())
     found = set()
     for row in rows:
         queue, whole = str(row.key[1]), row.fields.get("shard_of")

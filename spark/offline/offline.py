@@ -24,6 +24,7 @@ from ...store.disk.lmdb_check import DamagedFile, check_file
 from ...store.disk.read_only_disk import ReadOnlyDisk
 from ...store.disk.walk_frames import DamagedPart, walk_frames
 from ...store.index.segment_file import BLOCK, mark, segment_path
+from ...store.journal.replay import Replayed
 from ...store.messages.arrivals import stretches
 from ...store.messages.message import body_size
 from ...store.messages.records import Kind, decode_runs, decode_spans, stub_id
@@ -31,7 +32,8 @@ from ...store.messages.run import Run
 from ..options import DirectoryOptions
 from ..rows.columns import RowPlan
 from ..rows.messages import Messages, RunDescription, from_contents
-from .offline_plan import JournalPart, Level, SegmentPart, locked, replay, segments_of
+from .offline_journal import replay
+from .offline_plan import JournalPart, Level, SegmentPart, locked, segments_of
 
 log = logging.getLogger("warren.spark")
 
@@ -47,7 +49,7 @@ def message_batches(
     options: DirectoryOptions, rows: RowPlan, parts: Sequence[SegmentPart | JournalPart]
 ) -> Iterator[Any]:
     """The record batches of one task of the view `messages`."""
-    with locked(options.path):
+    with locked(options.path, options.needs_metadata):
         for part, bodies in with_bodies(parts):
             if isinstance(part, JournalPart):
                 yield from _of_journal(options, rows, part, bodies)
@@ -72,32 +74,32 @@ def with_bodies(parts: Iterable[AnyPart]) -> Iterator[tuple[AnyPart, OfflineBodi
 
 def _of_journal(options: DirectoryOptions, rows: RowPlan, part: JournalPart, bodies: OfflineBodies) -> Iterator[Any]:
     replayed = replay(part.directory).queues
-    disk = ReadOnlyDisk(part.directory)
     for level in part.levels:
-        left = replayed.pop(level.number)
-        numbers = [run.first // level.entries for run in (*left.embedded.runs, *left.stored.runs)]
-        here = set(segments_of(disk, level.number)) if os.path.isdir(_path(level)) else set()
-        spanned = range(min(numbers, default=0), max(numbers, default=-1) + 2)
-        for segment in sorted(here.intersection(spanned)):
-            for span in OfflineSegment(level, segment, ()).published():
-                left.embedded.discard(span)
-                left.stored.discard(span)
-        kept = [
-            (piece, is_stored, None)
-            for runs, is_stored in ((left.embedded, False), (left.stored, True))
-            for run in runs.runs
-            for piece in run.without_holes()
-        ]
-        kept.sort(key=lambda each: each[0].first)
-        yield from _batches(options, rows, level, kept, bodies)
-
-
-def _path(level: Level) -> str:
-    return f"{level.directory}/{queue_directory(level.number)}"
+        yield from _batches(options, rows, level, kept_of_journal(level, replayed.pop(level.number)), bodies)
 
 
 #: A run, whether its bodies are in the message store, and the slots of the messages that are kept; None for all.
 Kept = tuple[Run, bool, Any]
+
+
+def kept_of_journal(level: Level, left: Replayed) -> list[Kept]:
+    """The messages of a level that are in the journal alone. Those that a segment has are removed from `left`."""
+    disk = ReadOnlyDisk(level.directory)
+    numbers = [run.first // level.entries for run in (*left.embedded.runs, *left.stored.runs)]
+    has_directory = os.path.isdir(f"{level.directory}/{queue_directory(level.number)}")
+    here = set(segments_of(disk, level.number)) if has_directory else set()
+    spanned = range(min(numbers, default=0), max(numbers, default=-1) + 2)
+    for segment in sorted(here.intersection(spanned)):
+        for span in OfflineSegment(level, segment, ()).published():
+            left.embedded.discard(span)
+            left.stored.discard(span)
+    kept: list[Kept] = [
+        (piece, is_stored, None)
+        for runs, is_stored in ((left.embedded, False), (left.stored, True))
+        for run in runs.runs
+        for piece in run.without_holes()
+    ]
+    return sorted(kept, key=lambda each: each[0].first)
 
 
 class OfflineSegment:
@@ -180,7 +182,7 @@ def messages_of(
                 contents = [content for content in found if content is not None]
             if contents:
                 numbers = [run.first + index for index in group]
-                part = from_contents(numbers[0], numbers[-1] + 1, numbers, contents, _runs(level, run, group))
+                part = from_contents(numbers[0], numbers[-1] + 1, numbers, contents, descriptions(level, run, group))
                 part.headers_only = is_stored and not has_bodies
                 yield part
 
@@ -191,12 +193,12 @@ def bodiless(level: Level, lacking: Sequence[tuple[Run, int]]) -> Iterator[Messa
         slots = [slot for _, slot in group]
         numbers = [run.first + slot for slot in slots]
         contents = [without_body(run.contents[slot]) for slot in slots]
-        part = from_contents(numbers[0], numbers[-1] + 1, numbers, contents, _runs(level, run, slots))
+        part = from_contents(numbers[0], numbers[-1] + 1, numbers, contents, descriptions(level, run, slots))
         part.headers_only = True
         yield part
 
 
-def _runs(level: Level, run: Run, indices: Sequence[int]) -> list[RunDescription]:
+def descriptions(level: Level, run: Run, indices: Sequence[int]) -> list[RunDescription]:
     """Origins, times and flags of the messages in these slots of a run; equal neighbours share a `RunDescription`."""
     found: list[RunDescription] = []
     watermark = run.end if level.watermark is None or run.redelivered else level.watermark

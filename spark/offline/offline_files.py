@@ -8,12 +8,11 @@ file. Other files have neither.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ...store.bodies.rdq_file import FoundRecord
 from ...store.bodies.walk_records import walk_records
-from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.vhost_dir import (
     INDEX,
     JOURNAL,
@@ -33,7 +32,9 @@ from ...store.verify.verify_report import DataFileReport, VerifyReport
 from ..options import DirectoryOptions
 from .offline import Kept, OfflineSegment
 from .offline_history import READY, journal_states
-from .offline_plan import JournalPart, Level, queues, replay, segment_entries, vhosts
+from .offline_journal import replay
+from .offline_names import OfflineQueue, OfflineVhost
+from .offline_plan import JournalPart, Level, segment_entries
 
 #: Folders of a virtual host whose files are databases that speed up the next start.
 _INDEXES = {INDEX, RECOVERY}
@@ -53,14 +54,13 @@ class FileRow(NamedTuple):
     damaged_parts: int | None = None
 
 
-def file_rows(options: DirectoryOptions, path: str, report: VerifyReport) -> Iterator[FileRow]:
-    """The files of the virtual host that the options name. If they name none, those of all virtual hosts, and then the
-    files that belong to no virtual host.
-    """
-    for vhost in vhosts(path, options):
-        directory = DataDir(path).vhost(vhost)
-        checked = {file.name: file for each in report.vhosts if each.name == vhost for file in each.files}
-        yield from _VhostFiles(path, vhost, directory, queues(path, vhost, None), checked).rows()
+def file_rows(
+    options: DirectoryOptions, path: str, vhosts: Iterable[OfflineVhost], report: VerifyReport
+) -> Iterator[FileRow]:
+    """The files of these virtual hosts. If the options name none, then those that belong to no virtual host as well."""
+    for vhost in vhosts:
+        checked = {file.name: file for each in report.vhosts if each.name == vhost.name for file in each.files}
+        yield from _VhostFiles(path, vhost, checked).rows()
     if options.vhost is None:
         for folder, name in _walk(path):
             place = os.path.relpath(os.path.join(folder, name), path)
@@ -81,17 +81,11 @@ def _walk(path: str) -> Iterator[tuple[str, str]]:
 class _VhostFiles:
     """The files of one virtual host."""
 
-    def __init__(
-        self,
-        path: str,
-        vhost: str,
-        directory: str,
-        named: dict[int, tuple[str, str]],
-        checked: dict[str, DataFileReport],
-    ) -> None:
-        self._path, self._vhost, self._directory, self._named, self._checked = path, vhost, directory, named, checked
-        self._disk = ReadOnlyDisk(directory)
-        self._entries = segment_entries(self._disk) if os.path.isdir(directory) else 0
+    def __init__(self, path: str, vhost: OfflineVhost, checked: dict[str, DataFileReport]) -> None:
+        self._path, self._vhost, self._directory, self._checked = path, vhost.name, vhost.directory, checked
+        self._named = vhost.queues
+        self._disk = ReadOnlyDisk(vhost.directory)
+        self._entries = segment_entries(self._disk) if os.path.isdir(vhost.directory) else 0
 
     def rows(self) -> Iterator[FileRow]:
         if not self._entries:
@@ -107,8 +101,8 @@ class _VhostFiles:
             yield self._row(place, used)
 
     def _level(self, number: int) -> Level:
-        queue, queue_id = self._named.get(number >> LEVEL_BITS, ("", ""))
-        return Level(self._directory, self._vhost, queue, queue_id, number, self._entries, None)
+        queue = self._named.get(number >> LEVEL_BITS, OfflineQueue(""))
+        return Level(self._directory, self._vhost, queue.name, queue.id, number, self._entries, None)
 
     def _row(self, place: str, used: dict[str, int]) -> FileRow:
         first, *rest = place.split(os.sep)

@@ -28,7 +28,8 @@ from ...store.messages.run import Run
 from ..options import DirectoryOptions
 from ..rows.columns import RowPlan
 from .offline import Kept, OfflineBodies, OfflineSegment, bodiless, messages_of, with_bodies
-from .offline_plan import JournalPart, Level, SegmentPart, locked, replay, segments_of
+from .offline_journal import replay
+from .offline_plan import JournalPart, Level, SegmentPart, locked, segments_of
 
 READY, ACKED, TRANSIENT, NO_BODY, DAMAGED = "ready", "acked", "transient", "no_body", "damaged_body"
 
@@ -40,7 +41,7 @@ def history_batches(
     options: DirectoryOptions, rows: RowPlan, parts: Sequence[SegmentPart | JournalPart]
 ) -> Iterator[Any]:
     """The record batches of one task."""
-    with locked(options.path) as path:
+    with locked(options.path, options.needs_metadata) as path:
         for part, bodies in with_bodies(parts):
             for level, name, found in journal_states(part) if isinstance(part, JournalPart) else _of_segment(part):
                 place = os.path.relpath(f"{part.directory}/{name}", path)

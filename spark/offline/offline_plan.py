@@ -7,7 +7,7 @@ nothing. They find what the next start of the broker would find, by the rules of
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,20 +15,18 @@ from typing import Any
 import lmdb
 from pyspark.sql.datasource import InputPartition
 
-from ...store.data_dir.data_dir import DataDir, queue_number
-from ...store.data_dir.metadata_store import MetadataError, MetadataStore
 from ...store.data_dir.recovery_terms import DamagedTerms, read_terms
-from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, RECOVERY, queue_directory, queue_numbers
-from ...store.disk.disk import File
+from ...store.data_dir.vhost_dir import LEVEL_BITS, QUEUES, RECOVERY, queue_directory, queue_numbers
 from ...store.disk.lmdb_check import DamagedFile, check_file
-from ...store.disk.read_only_disk import ReadOnlyDisk, ReadOnlyFile, file_size
+from ...store.disk.read_only_disk import ReadOnlyDisk, file_size
 from ...store.index.queue_index import SEGMENT_ENTRIES
 from ...store.index.segment_file import cut, segment_number, segment_path
-from ...store.journal.journal_file import file_number
-from ...store.journal.replay import ReplayedFiles, replay_files
-from ...store.verify.verify import CannotVerify, InUse, opened
-from ..errors import directory_in_use, unusable_directory, wrong_options
+from ...store.journal.replay import Replayed
+from ...store.verify.verify import CannotVerify, HasNoMetadata, InUse, opened
+from ..errors import directory_in_use, unusable_directory, unusable_metadata
 from ..options import DirectoryOptions
+from .offline_journal import replay
+from .offline_names import OfflineVhost, offline_vhosts
 
 #: Bytes of segments that one task reads.
 GROUP_BYTES = 64 << 20
@@ -66,6 +64,12 @@ class SegmentPart:
         """The directory of the virtual host."""
         return self.level.directory
 
+    @property
+    def size(self) -> int:
+        """The bytes of its file."""
+        path = segment_path(queue_directory(self.level.number), self.segment)
+        return file_size(ReadOnlyDisk(self.directory), path)
+
 
 @dataclass(frozen=True)
 class JournalPart:
@@ -84,25 +88,32 @@ class DirectoryPartition(InputPartition):
 
 
 @contextmanager
-def locked(path: str) -> Iterator[str]:
+def locked(path: str, needs_metadata: bool = True) -> Iterator[str]:
     """Hold the directory's lock shared; yields its absolute path. Raises SparkSourceError E11."""
     try:
-        with opened(path) as held:
+        with opened(path, needs_metadata) as held:
             yield held
     except InUse as error:
         raise directory_in_use(str(error).partition(". ")[0] + ".") from error
+    except HasNoMetadata as error:
+        raise unusable_metadata(str(error)) from error
     except CannotVerify as error:
         raise unusable_directory(str(error)) from error
 
 
+def require_directory(path: str) -> None:
+    """Raise SparkSourceError E11 unless the directory can be read now."""
+    with locked(path):
+        pass
+
+
 def plan(options: DirectoryOptions) -> list[DirectoryPartition]:
     """The partitions of the views `messages` and `history`."""
-    with locked(options.path) as path:
+    with locked(options.path, options.needs_metadata) as path:
         segments: list[tuple[int, SegmentPart]] = []
         journals: list[JournalPart] = []
-        for vhost in vhosts(path, options):
-            named = queues(path, vhost, options.queue)
-            _plan_vhost(path, vhost, named, options.view == "history", segments, journals)
+        for vhost in offline_vhosts(path, options):
+            _plan_vhost(vhost, options.view == "history", segments, journals)
     partitions = [DirectoryPartition([journal]) for journal in journals]
     group: list[SegmentPart] = []
     size = 0
@@ -115,79 +126,71 @@ def plan(options: DirectoryOptions) -> list[DirectoryPartition]:
     return [*partitions, DirectoryPartition(group)] if group else partitions
 
 
-def tables(path: str) -> dict[str, Any]:
-    """The metadata, which lists the queues. Raises SparkSourceError E11 if it is damaged."""
-    try:
-        store = MetadataStore(DataDir(path).metadata, is_read_only=True)
-        try:
-            return store.load()
-        finally:
-            store.close()
-    except MetadataError as error:
-        raise unusable_directory(str(error)) from error
+@dataclass(frozen=True)
+class VhostContent:
+    """What a virtual host's directory has of its queues, as the next start would find it.
 
+    levels      of the queues that have files or records in the journal, by number
+    indexed     the numbers of those that have a directory
+    replayed    what the journal has, by number
+    terms       the recovery terms by queue; none after an unclean end
+    """
 
-def vhosts(path: str, options: DirectoryOptions) -> list[str]:
-    """The virtual hosts that are read."""
-    if not os.path.isdir(DataDir(path).metadata):
-        return []
-    names = sorted(str(row.key[0]) for row in tables(path)["vhosts"])
-    if options.vhost is not None and options.vhost not in names:
-        raise wrong_options(f"there is no virtual host '{options.vhost}' in '{path}'; it has {', '.join(names)}")
-    return [name for name in names if options.vhost in (None, name)]
+    levels: Mapping[int, Level]
+    indexed: Set[int]
+    replayed: Mapping[int, Replayed]
+    terms: Mapping[int, Mapping[str, Any]]
 
+    @classmethod
+    def of(cls, vhost: OfflineVhost) -> VhostContent:
+        """The content of this virtual host; empty if its directory does not exist."""
+        directory = vhost.directory
+        if not os.path.isdir(directory):
+            return cls({}, set(), {}, {})
+        disk = ReadOnlyDisk(directory)
+        replayed = replay(directory).queues
+        terms = _terms(directory, disk)
+        entries = segment_entries(disk)
+        here = queue_numbers(disk) if QUEUES in disk.list("") else set()
+        if any(not each.is_empty for each in replayed.values()) or not {n >> LEVEL_BITS for n in here} <= terms.keys():
+            terms = {}
+        levels = {}
+        for number in sorted(here | replayed.keys()):
+            queue = vhost.queues.get(number >> LEVEL_BITS)
+            if queue is not None:
+                known = terms.get(number >> LEVEL_BITS)
+                watermark = None if known is None else known.get("next_deliver_seq_id", 0)
+                levels[number] = Level(directory, vhost.name, queue.name, queue.id, number, entries, watermark)
+        return cls(levels, here, replayed, terms)
 
-def queues(path: str, vhost: str, only: str | None) -> dict[int, tuple[str, str]]:
-    """Name and id of each durable queue of a virtual host, by its number."""
-    found = {}
-    for row in tables(path)["queues"]:
-        if row.key[0] == vhost and only in (None, row.key[1]):
-            found[queue_number(row.fields["queue_id"])] = str(row.key[1]), str(row.fields["queue_id"])
-    return found
+    def segments(self, level: Level) -> list[SegmentPart]:
+        """The segments of a level, ascending."""
+        if level.number not in self.indexed:
+            return []
+        acked = self.replayed[level.number].acked if level.number in self.replayed else []
+        found = []
+        for segment in segments_of(ReadOnlyDisk(level.directory), level.number):
+            base = segment * level.entries
+            inside = [part for span in acked if (part := cut(span, base, base + level.entries))]
+            found.append(SegmentPart(level, segment, inside))
+        return found
 
 
 def _plan_vhost(
-    path: str,
-    vhost: str,
-    named: dict[int, tuple[str, str]],
-    has_acked: bool,
-    segments: list[tuple[int, SegmentPart]],
-    journals: list[JournalPart],
+    vhost: OfflineVhost, has_acked: bool, segments: list[tuple[int, SegmentPart]], journals: list[JournalPart]
 ) -> None:
-    directory = DataDir(path).vhost(vhost)
-    if not os.path.isdir(directory):
-        return
-    disk = ReadOnlyDisk(directory)
-    replayed = replay(directory).queues
-    terms = _terms(directory, disk)
-    entries = segment_entries(disk)
-    here = queue_numbers(disk) if "queues" in disk.list("") else set()
-    levels = []
-    is_clean = all(each.is_empty for each in replayed.values()) and {n >> LEVEL_BITS for n in here} <= terms.keys()
-    for number in sorted(here | replayed.keys()):
-        queue = named.get(number >> LEVEL_BITS)
-        if queue is None:
-            continue
-        known = terms.get(number >> LEVEL_BITS) if is_clean else None
-        watermark = None if known is None else known.get("next_deliver_seq_id", 0)
-        levels.append(Level(directory, vhost, *queue, number, entries, watermark))
-    for level in levels:
-        if level.number not in here:
-            continue
-        acked = replayed[level.number].acked if level.number in replayed else []
-        for segment in segments_of(disk, level.number):
-            base = segment * entries
-            inside = [part for span in acked if (part := cut(span, base, base + entries))]
-            size = file_size(disk, segment_path(queue_directory(level.number), segment))
-            segments.append((size, SegmentPart(level, segment, inside)))
+    content = VhostContent.of(vhost)
+    for level in content.levels.values():
+        for part in content.segments(level):
+            segments.append((part.size, part))
     with_messages = [
         level
-        for level in levels
-        if level.number in replayed
-        and (has_acked or replayed[level.number].embedded.count or replayed[level.number].stored.count)
+        for number, level in content.levels.items()
+        if number in content.replayed
+        and (has_acked or content.replayed[number].embedded.count or content.replayed[number].stored.count)
     ]
     if with_messages:
-        journals.append(JournalPart(directory, tuple(with_messages)))
+        journals.append(JournalPart(vhost.directory, tuple(with_messages)))
 
 
 def segments_of(disk: ReadOnlyDisk, number: int) -> list[int]:
@@ -220,31 +223,3 @@ def _terms(directory: str, disk: ReadOnlyDisk) -> dict[int, dict[str, Any]]:
         return read_terms(place)
     except (OSError, DamagedFile, DamagedTerms, lmdb.Error):
         return {}
-
-
-class _UncutFile(ReadOnlyFile):
-    """A journal file for the code of recovery, which truncates a torn tail and syncs the file. Here both do nothing."""
-
-    def truncate(self, size: int) -> None:
-        pass
-
-    def sync(self) -> None:
-        pass
-
-
-class _UncutDisk(ReadOnlyDisk):
-    def open(self, path: str, create: bool = False) -> File:
-        return _UncutFile(self._path(path))
-
-
-def replay(directory: str) -> ReplayedFiles:
-    """What the journal of a virtual host contains for its queues, as recovery finds it."""
-    disk = _UncutDisk(directory)
-    if JOURNAL not in disk.list(""):
-        return ReplayedFiles()
-    numbers = sorted(number for name in disk.list(JOURNAL) if (number := file_number(name)) is not None)
-    found = replay_files(disk, JOURNAL, numbers)
-    if any(number < found.retired for number in numbers):
-        # The broker crashed after it had retired these files and before it deleted them: their records do not count.
-        found = replay_files(disk, JOURNAL, [number for number in numbers if number >= found.retired])
-    return found

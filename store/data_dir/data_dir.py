@@ -54,6 +54,10 @@ class DataDirError(Exception):
     """The directory cannot be used. The text names the directory, the reason and the way out."""
 
 
+class LostMetadata(DataDirError):
+    """The directory has messages, and no metadata any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataDir:
     """The paths of a data directory. Constructing one makes and checks nothing."""
@@ -167,13 +171,15 @@ def claim(path: str, node_name: str) -> Claim:
     return Claim(directory, lock)
 
 
-def examine(path: str) -> int | None:
+def examine(path: str, needs_metadata: bool = True) -> int | None:
     """The directory's format; None if no broker has used it yet. Changes nothing.
 
-    Raises DataDirError if the directory is another program's or cannot be used, and OSError if it cannot be read.
+    Raises DataDirError if the directory is another program's or cannot be used, LostMetadata, and OSError if it cannot
+    be read.
     """
     number = _check_format(path)
-    _check_metadata(DataDir(path))
+    if needs_metadata:
+        _check_metadata(DataDir(path))
     return number
 
 
@@ -244,7 +250,7 @@ def lock_holder(lock: int) -> str:
 def _check_metadata(directory: DataDir) -> None:
     # A start without the metadata would take all queues for deleted, and delete the messages of every vhost.
     if not os.path.isdir(directory.metadata) and os.path.isdir(directory.vhosts) and os.listdir(directory.vhosts):
-        raise DataDirError(
+        raise LostMetadata(
             f"data directory '{directory.path}' has lost its metadata: '{directory.vhosts}' holds messages, but "
             f"'{directory.metadata}' is missing. Restore it from a backup, or choose another data_dir"
         )

@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..data_dir.data_dir import DataDirError, examine, is_vhost_id, lock_holder, vhost_id
+from ..data_dir.data_dir import DataDirError, LostMetadata, examine, is_vhost_id, lock_holder, vhost_id
 from ..disk.disk import TOMBSTONE
 from ..disk.read_only_disk import ReadOnlyDisk
 from ..disk.system.boot_id import this_boot
@@ -43,17 +43,21 @@ class CannotVerify(DataDirError):
     """The directory does not exist, is another program's, or has a format that this version cannot read."""
 
 
+class HasNoMetadata(CannotVerify):
+    """The directory has messages, and no metadata any more."""
+
+
 @contextmanager
-def opened(path: str) -> Iterator[str]:
+def opened(path: str, needs_metadata: bool = True) -> Iterator[str]:
     """Hold the directory's shared lock, which keeps brokers from starting; yields its absolute path.
 
-    Raises InUse and CannotVerify.
+    Raises InUse, CannotVerify and, if it `needs_metadata`, HasNoMetadata.
     """
     path = os.path.abspath(path)
     if not os.path.isdir(path):
         raise CannotVerify(f"there is no directory '{path}'. Give the data_dir of a broker")
     try:
-        _check_is_known(path)
+        _check_is_known(path, needs_metadata)
         lock = _lock(path)
     except OSError as error:
         raise CannotVerify(
@@ -67,12 +71,14 @@ def opened(path: str) -> Iterator[str]:
             os.close(lock)
 
 
-def _check_is_known(path: str) -> None:
+def _check_is_known(path: str, needs_metadata: bool) -> None:
     try:
-        if examine(path) is None:
+        if examine(path, needs_metadata) is None:
             raise CannotVerify(f"'{path}' is empty: no broker has used it yet")
     except CannotVerify:
         raise
+    except LostMetadata as error:
+        raise HasNoMetadata(str(error)) from None
     except DataDirError as error:
         raise CannotVerify(str(error)) from None
 
@@ -123,14 +129,7 @@ def verify(
                 metadata.queues.get(name, {}),
                 boot_id or this_boot(),
             )
-            findings = Findings(shown)
-            try:
-                report.vhosts.append(check_vhost(place, findings, advance))
-            except OSError as error:
-                report.findings.unreadable(
-                    f"{shown}/{os.path.relpath(error.filename, place.path)}" if error.filename else shown, error
-                )
-            report.findings.include(findings)
+            include_vhost(report, place, advance)
         else:
             _note_missing_directory(report, directory, name, metadata)
     for directory in sorted(here - names.keys()):
@@ -148,6 +147,17 @@ def verify(
             )
             report.findings.warn(f"vhosts/{directory}", "it belongs to no virtual host of the metadata", outcome)
     return report
+
+
+def include_vhost(report: VerifyReport, place: VhostPlace, advance: Callable[[int], None] = lambda size: None) -> None:
+    """Check a virtual host, and add what is found to the report."""
+    findings = Findings(place.shown)
+    try:
+        report.vhosts.append(check_vhost(place, findings, advance))
+    except OSError as error:
+        where = f"{place.shown}/{os.path.relpath(error.filename, place.path)}" if error.filename else place.shown
+        report.findings.unreadable(where, error)
+    report.findings.include(findings)
 
 
 def _note_missing_directory(report: VerifyReport, directory: str, name: str, metadata: MetadataFound) -> None:

@@ -308,6 +308,7 @@ class _Check:
                 + (" when it is to be delivered" if self._is_trusted else "")
                 + ". Restore the file from a backup if there is one",
                 damage.offset,
+                damage.size,
             )
             self._found.is_whole = False
         elif is_torn:
@@ -316,6 +317,7 @@ class _Check:
                 f"a torn tail of {damage.size:,} bytes",
                 "it is cut off or counts as garbage; it has nothing that was confirmed",
                 damage.offset,
+                damage.size,
             )
         else:
             self._findings.note(
@@ -323,6 +325,7 @@ class _Check:
                 f"{damage.size:,} damaged bytes, which no queue is known to refer to",
                 "they count as garbage",
                 damage.offset,
+                damage.size,
             )
             self._found.is_whole = False
 

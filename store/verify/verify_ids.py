@@ -45,10 +45,15 @@ def _check_file(disk: Disk, place: str, number: int, is_clean: bool, findings: F
                     f"a torn tail of {part.size:,} bytes",
                     "it is cut off; the journal still has what was to be written",
                     part.offset,
+                    part.size,
                 )
             else:
                 findings.warn(
-                    place, f"{part.size:,} damaged bytes", f"warren passes over them. {_FORGOTTEN}", part.offset
+                    place,
+                    f"{part.size:,} damaged bytes",
+                    f"warren passes over them. {_FORGOTTEN}",
+                    part.offset,
+                    part.size,
                 )
     finally:
         file.close()

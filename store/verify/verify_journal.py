@@ -180,6 +180,7 @@ class _Reader:
                 f"a torn tail of {damage.size:,} bytes: {what}",
                 "it is cut off; it has nothing that was confirmed",
                 damage.offset,
+                damage.size,
             )
         elif is_last and damage.is_tail and self._is_clean:
             self.findings.warn(
@@ -187,6 +188,7 @@ class _Reader:
                 f"the last {damage.size:,} bytes are damaged, although the virtual host was stopped cleanly",
                 "warren ignores them; no message is lost, because a clean stop has written all to the segments",
                 damage.offset,
+                damage.size,
             )
         elif is_last and damage.is_tail:
             self.findings.warn(
@@ -196,6 +198,7 @@ class _Reader:
                 "they have nothing that was confirmed; otherwise they were damaged later, "
                 "and the messages and acknowledgements in them are lost",
                 damage.offset,
+                damage.size,
             )
         else:
             more = f" and {others} further places" if others else ""
@@ -212,6 +215,7 @@ class _Reader:
                 "unless a segment has them, and messages that were acknowledged there may come back. "
                 "Restore the file from a backup if there is one",
                 damage.offset,
+                damage.size,
             )
 
     def _replay(self, place: str, offset: int, entry: Record) -> None:

@@ -31,13 +31,16 @@ class Severity(enum.IntEnum):
 
 
 class Finding(NamedTuple):
-    """`place` is a path below the data directory, `offset` a byte in that file or None."""
+    """`place` is a path below the data directory, `offset` a byte in that file or None, and `size` how many bytes from
+    there on are damaged, or None.
+    """
 
     severity: Severity
     place: str
     offset: int | None
     found: str
     outcome: str
+    size: int | None = None
 
 
 class Findings:
@@ -48,20 +51,28 @@ class Findings:
         self._kept: list[Finding] = []
         self._by_place: Counter[tuple[str, Severity]] = Counter()
 
-    def note(self, place: str, found: str, outcome: str, offset: int | None = None) -> None:
-        self.add(Severity.NOTE, place, found, outcome, offset)
+    def note(self, place: str, found: str, outcome: str, offset: int | None = None, size: int | None = None) -> None:
+        self.add(Severity.NOTE, place, found, outcome, offset, size)
 
-    def warn(self, place: str, found: str, outcome: str, offset: int | None = None) -> None:
-        self.add(Severity.WARNING, place, found, outcome, offset)
+    def warn(self, place: str, found: str, outcome: str, offset: int | None = None, size: int | None = None) -> None:
+        self.add(Severity.WARNING, place, found, outcome, offset, size)
 
-    def error(self, place: str, found: str, outcome: str, offset: int | None = None) -> None:
-        self.add(Severity.ERROR, place, found, outcome, offset)
+    def error(self, place: str, found: str, outcome: str, offset: int | None = None, size: int | None = None) -> None:
+        self.add(Severity.ERROR, place, found, outcome, offset, size)
 
-    def add(self, severity: Severity, place: str, found: str, outcome: str, offset: int | None = None) -> None:
+    def add(
+        self,
+        severity: Severity,
+        place: str,
+        found: str,
+        outcome: str,
+        offset: int | None = None,
+        size: int | None = None,
+    ) -> None:
         place = self._prefix + place
         self._by_place[place, severity] += 1
         if self._by_place[place, severity] <= KEPT_OF_A_PLACE:
-            self._kept.append(Finding(severity, place, offset, found, outcome))
+            self._kept.append(Finding(severity, place, offset, found, outcome, size))
 
     def include(self, others: Findings) -> None:
         """Add the findings of `others`, whose places are below this directory."""

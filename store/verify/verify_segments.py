@@ -302,6 +302,7 @@ class _Segment:
                 f"a torn tail of {first.size:,} bytes: {what}",
                 "it is cut off; the journal still has every confirmed message that belongs there",
                 first.offset,
+                first.size,
             )
         elif (
             not self._files.is_clean
@@ -316,6 +317,7 @@ class _Segment:
                 "warren rewrites the file without them; the journal still has everything behind them, "
                 "so it has the entries that belong there as well",
                 first.offset,
+                first.size,
             )
         elif not self._files.is_clean and first.is_tail:
             self._findings.warn(
@@ -325,6 +327,7 @@ class _Segment:
                 "the journal then has their entries; otherwise they were damaged later, "
                 f"and up to 512 messages, or acknowledgements, are lost. {self._kept()}",
                 first.offset,
+                first.size,
             )
         else:
             more = f" and {len(damages) - 1} further places" if len(damages) > 1 else ""
@@ -342,6 +345,7 @@ class _Segment:
                 f"Messages that stood there are lost{unless}, and messages acknowledged there come back. "
                 f"{self._kept()} Restore it from a backup if there is one",
                 first.offset,
+                first.size,
             )
 
     def _kept(self) -> str:

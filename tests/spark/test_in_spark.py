@@ -119,7 +119,7 @@ def test_a_data_directory_as_a_table(spark, tmp_path):
     read = spark.read.format("warren").option("path", str(tmp_path / "data"))
     assert read.load().where("seq < 10").count() == 10
     (row,) = read.option("view", "queues").load().collect()
-    assert (row.queue, row.messages, row.durable) == ("orders", 100, True)
+    assert (row.queue, row.messages, row.durable, row.first, row.next) == ("orders", 100, True, 0, 100)
     assert read.option("view", "damage").load().count() == 0
     files = read.option("view", "files").load().where("messages > 0").collect()
     assert sum(row.messages for row in files) == 100 and sum(row.garbage_bytes for row in files) == 0

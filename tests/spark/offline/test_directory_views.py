@@ -12,6 +12,7 @@ from warren import Broker
 from warren.spark.errors import SparkSourceError
 from warren.spark.offline.directory_reader import DirectoryReader
 from warren.spark.offline.offline_files import file_rows
+from warren.spark.offline.offline_names import offline_vhosts
 from warren.spark.options import DirectoryOptions
 from warren.store.verify.verify import verify
 
@@ -58,7 +59,8 @@ def history(row_plan, path, **given):
 
 def files(path, **given):
     options = DirectoryOptions.parse({"path": str(path), "view": "files"} | given)
-    return list(file_rows(options, str(path), verify(str(path), lambda tables: ())))
+    vhosts = offline_vhosts(str(path), options)
+    return list(file_rows(options, str(path), vhosts, verify(str(path), lambda tables: ())))
 
 
 def counted(rows, *names):
