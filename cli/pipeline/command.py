@@ -24,8 +24,9 @@ from .progress import note
 #: The exit code of a command by the code of the error that ended it. An error that is not here is a fault of warren,
 #: and the command ends with 70 (`EX_SOFTWARE`).
 EXITS = {
-    **{"E1": EX_CONFIG, "E2": EX_CONFIG, "E4": EX_USAGE, "E3": EX_UNAVAILABLE, "E5": EX_UNAVAILABLE},
-    **{"E7": EX_TEMPFAIL, "E8": EX_DATAERR, "E12": EX_UNAVAILABLE, "E13": EX_UNAVAILABLE, "E14": EX_TEMPFAIL},
+    **{"E1": EX_CONFIG, "E2": EX_CONFIG, "E4": EX_USAGE, "E3": EX_UNAVAILABLE, "E5": EX_UNAVAILABLE, "E6": EX_CONFIG},
+    **{"E7": EX_TEMPFAIL, "E8": EX_DATAERR, "E11": EX_DATAERR, "E12": EX_UNAVAILABLE, "E13": EX_UNAVAILABLE},
+    "E14": EX_TEMPFAIL,
 }
 
 #: Seconds of the longest time that an option takes.
@@ -110,7 +111,7 @@ def failures() -> Iterator[None]:
         require_pyspark()
         yield
     except SparkSourceError as error:
-        raise CommandFailure(str(error), EXITS.get(error.code, EX_SOFTWARE)) from error
+        raise CommandFailure(str(error), _exit_for(error.code, str(error))) from error
     except (CommandFailure, click.exceptions.Exit):
         raise
     except KeyboardInterrupt:
@@ -155,6 +156,11 @@ def _reason_of_spark(error: Exception) -> str | None:
     return str(error).strip().partition("\n")[0]
 
 
+def _exit_for(code: str, text: str) -> int:
+    """The exit code for an error of this code. A data directory that is in use can be read when its broker stops."""
+    return EX_TEMPFAIL if code == "E11" and "is in use" in text else EXITS.get(code, EX_SOFTWARE)
+
+
 def _exit_of(text: str) -> int:
     """The exit code for the text of an error that has lost its code on the way through Spark."""
     for part, code in (
@@ -163,13 +169,16 @@ def _exit_of(text: str) -> int:
         ("already has a query", "E7"),
         ("no space left", "E14"),
         ("is not warren", "E3"),
+        ("the checkpoint's offset has version", "E6"),
+        ("data directory '", "E11"),
+        ("the metadata in '", "E11"),
         ("of format 'warren'", "E4"),
         ("the query again when the broker is back", "E5"),
         ("the broker refused", "E5"),
         ("there is no such queue", "E5"),
     ):
         if part in text:
-            return EXITS[code]
+            return _exit_for(code, text)
     return EX_SOFTWARE
 
 

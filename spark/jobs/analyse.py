@@ -16,6 +16,7 @@ from typing import Any
 from ..archive.chosen_queues import queues_in_archive, queues_in_directory
 from ..archive.notes import noted_files, require_archive
 from ..errors import wrong_option, wrong_options
+from ..offline.offline_plan import require_directory
 from .archive import read_archive, verify_archive
 from .rows_in_utc import micros_of, rows_in_utc
 
@@ -166,7 +167,7 @@ def check_analysis(
     report: str | None = None,
     **_: Any,
 ) -> None:
-    """Check what `analyse` is asked for as far as that needs no Spark. Raises SparkSourceError E4 and OSError."""
+    """Check what `analyse` is asked for as far as that needs no Spark. Raises SparkSourceError E4, E11 and OSError."""
     _width(bucket)
     _moment(since)
     if report is not None:
@@ -181,6 +182,8 @@ def check_analysis(
         raise wrong_options("an analysis needs one of an archive, a data directory, and a broker's URL")
     if archive is not None:
         require_archive(archive)
+    if data_dir is not None:
+        require_directory(data_dir)
 
 
 def _width(bucket: str) -> str:
@@ -225,7 +228,9 @@ def _view(
             chosen = queues_in_directory(data_dir, queues)
         else:
             given = {name: str(value) for name, value in options.items() if value is not None}
-            reader = reader.options(url=url, **({"queues": ",".join(queues)} if queues else {"pattern": "*"}), **given)
+            # A queue that cannot be read by number ends an analysis only if the user has named it.
+            sought = {"queues": ",".join(queues)} if queues else {"pattern": "*", "skipUnreadable": "true"}
+            reader = reader.options(url=url, **sought, **given)
         found = reader.load().withColumn("archived_at", functions.lit(None).cast("timestamp"))
     found = found.withColumn("moment", functions.coalesce("arrived", "timestamp", "archived_at"))
     if queues is not None and chosen is not None:

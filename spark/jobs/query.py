@@ -15,6 +15,7 @@ from typing import Any
 from ..archive.chosen_queues import queues_in_archive, queues_in_directory
 from ..archive.notes import ArchivedFile, last_committed, noted_files, require_archive
 from ..errors import SparkSourceError, wrong_option, wrong_options
+from ..offline.offline_plan import require_directory
 from ..options import BatchOptions
 from ..reading.batch_reader import unreadable_queues
 from ..rows.columns import COLUMNS
@@ -97,6 +98,8 @@ def check_query(**sought: Any) -> dict[str, str]:
         raise wrong_options("a query takes either names of queues or a pattern for them")
     if sought.get("archive") is not None:
         require_archive(sought["archive"])
+    if sought.get("data_dir") is not None:
+        require_directory(sought["data_dir"])
     if sought.get("url") is None:
         return {}
     live = {name: value for name, value in sought.items() if name not in _NOT_FOR_THE_BROKER}

@@ -13,7 +13,15 @@ from click.testing import CliRunner
 from pyspark.errors import AnalysisException, PythonException, UnknownException
 
 from warren import Broker
-from warren.cli.failure import EX_CONFIG, EX_SOFTWARE, EX_TEMPFAIL, EX_UNAVAILABLE, EX_USAGE, CommandFailure
+from warren.cli.failure import (
+    EX_CONFIG,
+    EX_DATAERR,
+    EX_SOFTWARE,
+    EX_TEMPFAIL,
+    EX_UNAVAILABLE,
+    EX_USAGE,
+    CommandFailure,
+)
 from warren.cli.main import root
 from warren.cli.pipeline.archive_commands import _written
 from warren.cli.pipeline.command import failures
@@ -93,6 +101,34 @@ def test_a_time_without_an_end_is_refused():
     for growth in (float("nan"), float("inf"), 0.0):
         with pytest.raises(SparkSourceError, match="'growth'.*give a number above 0"):
             capacity(None, ".", growth=growth)
+
+
+@pytest.mark.parametrize("command", [["query"], ["analyse", "--report", "r"]])
+def test_a_data_directory_that_cannot_be_read_is_named_before_spark_starts(no_spark, tmp_path, command):
+    """A directory in use can be read when its broker has stopped; what is no data directory is no fault of warren."""
+    with Broker(port=0, data_dir=tmp_path / "data"):
+        found, _ = failure(*command, "--data-dir", tmp_path / "data")
+        assert found.code == EX_TEMPFAIL and "Stop it, read a copy" in str(found)
+    assert isinstance(failure(*command, "--data-dir", tmp_path / "data")[0], Started)
+    found, _ = failure(*command, "--data-dir", tmp_path)
+    assert found.code == EX_DATAERR and "is not a data directory of warren" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("data directory '/d' is in use by a broker (process 812). Stop it, read a copy", EX_TEMPFAIL),
+        ("the metadata in '/d' is damaged: no format. Restore that directory", EX_DATAERR),
+        ("the checkpoint's offset has version 2, this warren (1.0) knows 1. Use the newer warren", EX_CONFIG),
+        ("queue 'q': 4 messages left unread (numbers 1 to 4); it has 1 consumer", EX_DATAERR),
+        ("division by zero", EX_SOFTWARE),
+    ],
+)
+def test_exit_codes_of_errors_that_come_through_spark(text, code):
+    """Spark wraps an error of a task or the planner, and only its text is left."""
+    with pytest.raises(CommandFailure) as caught, failures():
+        raise RuntimeError(f"An exception was thrown\nTraceback\nwarren.spark.errors.SparkSourceError: {text}")
+    assert caught.value.code == code
 
 
 def test_an_archive_waits_for_a_broker_that_is_away_and_says_so(no_spark, tmp_path):

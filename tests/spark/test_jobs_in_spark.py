@@ -167,6 +167,8 @@ def test_a_queue_that_cannot_be_read_is_named_and_the_others_are_searched(spark,
         assert list(result.left_out) == ["urgent"] and "has priorities" in result.left_out["urgent"]
         with pytest.raises(SparkSourceError, match="queue 'urgent'.*cannot be read by number"):
             query(spark, url=broker.url, queues="urgent")
+        sizes = analyse(spark, url=broker.url).tables["sizes"]
+        assert [row["queue"] for row in sizes] == ["audit", "orders"]
     finally:
         broker.delete_queue("urgent")
 
