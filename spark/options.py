@@ -266,7 +266,9 @@ class QueueOptions(ConnectionOptions, RowOptions):
         "with `exchange`: the queue is `spark.` and this name; each query needs a name of its own",
     )
     starting_offsets: Any = option(
-        parse_offsets, "earliest", 'where to begin: `earliest`, `latest`, `{"orders": 120, "audit": "latest"}`'
+        parse_offsets,
+        "earliest",
+        'where to begin: `earliest`, `latest`, `{"orders": 120, "audit": "latest"}`, negative numbers from the end',
     )
     starting_timestamp: int | None = option(
         parse_moment, None, "instead: begin at the first message that arrived then, milliseconds or ISO 8601, or later"
