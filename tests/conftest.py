@@ -14,9 +14,10 @@ depend on the medium. `make test-portable` leaves its files on the disk, so that
 tried there.
 
 **Examples.** A test run draws the same examples each time, so that a failure always comes from a change and never from
-luck: Hypothesis is derandomized, and `first_seed` of a simulation follows from the test's name. `make search` sets
-`WARREN_SEARCH`, the time (seconds since the epoch) at which the search ends. Only the tests that draw examples run
-then, in random order, with new examples, and a failure prints how to pin its example.
+luck: Hypothesis is derandomized and draws no constants of warren's source, and `first_seed` of a simulation follows
+from the test's name. `make search` sets `WARREN_SEARCH`, the time (seconds since the epoch) at which the search ends.
+Only the tests that draw examples run then, in random order, with new examples, and a failure prints how to pin its
+example.
 """
 
 import contextlib
@@ -37,6 +38,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from thespian.actors import ActorSystem, ActorSystemException
 from thespian.test import get_free_admin_port
 
@@ -147,6 +149,13 @@ SEARCHED_SECONDS = 1_200
 settings.register_profile("repeated", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("search", derandomize=False, deadline=None, database=None, print_blob=True)
 settings.load_profile("repeated" if SEARCH_END is None else "search")
+
+# Hypothesis also draws numbers and texts that occur in the modules imported so far, so examples would depend on what
+# the worker has run before, and a failure might not come again when its test runs alone. Each worker of a first run
+# would parse all modules for that. Older versions of Hypothesis draw no such constants.
+if SEARCH_END is None and hasattr(providers, "_get_local_constants"):
+    _NO_CONSTANTS = providers.Constants()
+    providers._get_local_constants = lambda: _NO_CONSTANTS
 
 
 @pytest.hookimpl(wrapper=True)
