@@ -117,7 +117,7 @@ def test_a_store_that_cannot_be_closed_closes_its_index(caplog, monkeypatch):
     The next start in the same process found the index open and made a new one, which clients could not see. One order
     in hundreds leads to this, and none of the first 1,140.
     """
-    close, refused = StoreEngine.close, []
+    close, refused = StoreEngine._close, []
 
     def closes(engine):
         try:
@@ -127,7 +127,7 @@ def test_a_store_that_cannot_be_closed_closes_its_index(caplog, monkeypatch):
                 refused.append(engine._directory)
             raise
 
-    monkeypatch.setattr(StoreEngine, "close", closes)
+    monkeypatch.setattr(StoreEngine, "_close", closes)
     caplog.set_level(logging.WARNING, "warren.store")
     for seed in range(1_140, 4_140):
         caplog.clear()
