@@ -85,11 +85,6 @@ class RowPublisher:
         except Refused as refusal:
             raise sink_refused(options.destination, str(refusal)) from refusal
 
-    def share_rate(self, tasks: int) -> None:
-        """Publish at one `tasks`th of the rate from now on."""
-        #: Seconds between two messages; 0 without a rate.
-        self._interval = tasks / self._options.rate if self._options.rate else 0.0
-
     def publish(self, batches: Iterator[Any]) -> Written:
         """Publish all rows, wait until each is confirmed, and close the connection."""
         try:
