@@ -8,7 +8,8 @@ counts is processor time, so that a turn during which the operating system ran o
 clock of processor time is a system call, at which the system likes to run another thread that was woken: once a
 millisecond it cost 7 % of the processor time of a durable message. So it is read every `MARK_SECONDS` (a **mark**)
 and after each long turn. The processor time since the last mark is that of the turn and of what the loop did before the
-turn without sleeping, which is bounded by how long that took (`awake`).
+turn without sleeping. The latter is at most the time which that took (`awake`), and the turn is charged with the rest.
+Long turns come one after the other, and from the second on nothing lies between the mark and the turn.
 """
 
 from __future__ import annotations
@@ -72,16 +73,12 @@ class Watchdog:
         self._marked_at, self.next_mark, self.slept = now, now + MARK_SECONDS, 0.0
 
     def note(self, cell: Cell, message: Any, began: float, ended: float) -> float:
-        """Note a turn and the `message` that it handled last. Returns the most processor time that it may have had.
-
-        It is remembered with the least, so that no process is blamed for the time of others.
-        """
-        awake, marked = began - self._marked_at - self.slept, self._marked
+        """Note a turn and the `message` that it handled last. Returns the least processor time that it has used."""
+        awake, marked = max(0.0, began - self._marked_at - self.slept), self._marked
         self.mark(ended)
-        most = min(ended - began, self._marked - marked)
-        used = min(most, self._marked - marked - awake)
+        used = min(ended - began, self._marked - marked - awake)
         if used <= self.floor:
-            return most
+            return used
         actor = cell.actor
         name = str(cell.address.addressDetails).partition("/")[2]
         label = actor.label if cell.handlers is not None and actor is not None else ""
@@ -91,7 +88,7 @@ class Watchdog:
             self.floor = min(self.longest[-1].seconds, WARNING_SECONDS)
         if used >= WARNING_SECONDS:
             self._warn(turn)
-        return most
+        return used
 
     def _warn(self, turn: LongTurnRecord) -> None:
         now = self._monotonic()
