@@ -209,6 +209,62 @@ def test_an_operator_starts_a_node_again_that_came_up_without_its_virtual_host(c
     assert any("its virtual host is down" in text for _, _, text in cluster.told)
 
 
+def test_a_mirrored_queue_is_stopped_whose_home_has_come_up_without_its_virtual_host(monkeypatch):
+    """A node with a full disk came up without its virtual host. A queue that only this node had in sync counted as
+    running, because other nodes had learners. Clients of the other nodes got their answers after 15 s.
+    """
+    plan = parse_cluster_plan("cluster nodes=3 mirrored=1\nall power-cut for=100\nb disk for=60000")
+    schedule = ClusterSchedule(plan, chooser=plainest())
+    begin, starting = VhostSupervisor._handlers["start"], []
+
+    async def begin_late(self, sender, context, *args):
+        """Have the others become learners before the virtual host starts here."""
+        if context.node_name == "warren@b":
+            starting.append(self)
+            await self.sleep(0.5)
+        return await begin(self, sender, context, *args)
+
+    try:
+        schedule.begin()
+        monkeypatch.setitem(VhostSupervisor._handlers, "start", begin_late)
+        node, other = schedule.nodes["b"], schedule.nodes["c"]
+        schedule.perform(plan.actions[0])
+        schedule.until(lambda: starting, 60, lambda: "the virtual host does not start")
+        schedule.perform(plan.actions[1])
+        schedule.until(lambda: node.is_up and other.is_up, 60, lambda: "the nodes do not start")
+        assert VHOST in node.routing.down
+        for row in (node.routing.queue(VHOST, "b.orders"), other.routing.queue(VHOST, "b.orders")):
+            assert row.node == node.name and len(row.replicas) == 3 and row.state == "stopped"
+        schedule.finish()
+    finally:
+        schedule.close()
+
+
+def test_a_declare_is_answered_when_the_virtual_host_of_the_new_home_is_down():
+    """A queue was declared and mirrored, but its home lost the others before they had answered that their replicas ran.
+    The declare-ok came only when the home was stopped. By then the queue was at home on a node that had come up with a
+    full disk and without its virtual host, and that did not show the queue, because another node had a learner (P6).
+    """
+    plan = """
+        cluster nodes=3 credit=2,1 turn=2 mirrored=1
+        net cut from=b to=a then=20
+        bob/1 publish queue=b.orders count=1 size=20 then=400
+        bob/1 publish queue=a.orders count=8 size=20 by=fanout then=60
+        bob/1 publish queue=c.orders count=1 size=4200 then=150
+        b power-cut for=20 after=1 then=200
+        alice/3 declare then=150
+        c kill for=300 then=8
+        b disk for=4500 then=8
+        net isolate node=a
+        net wait for=1700
+        alice/1 publish queue=a.orders count=1 size=20 then=20
+        alice/3 declare then=8
+        net wait for=2500
+        a stop for=2500 then=75
+    """
+    ClusterSchedule(parse_cluster_plan(plan), seed=3).run()
+
+
 @pytest.mark.parametrize("seed", [501_957, 510_294])
 def test_what_the_master_before_may_have_delivered_comes_as_redelivered(seed):
     """When the master of a mirrored queue stops and a replica that has come back alone takes its place, all its

@@ -283,12 +283,13 @@ class Queues:
         return self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended=True))
 
     async def all_stopped(self, vhost: str) -> None:
-        """Mark the queues of this virtual host on this node stopped, because its processes have ended."""
+        """Mark the queues of this virtual host on this node stopped, because its processes have ended. Queues that
+        another node takes over are left out.
+        """
         rows = self._state.vhosts.get(vhost)
         if rows is not None:
             state: QueueState = "stopped"
-            # Another member of a mirrored queue may take over.
-            own = [row for row in rows.queues.values() if row.node == self._here and len(row.replicas) == 1]
+            own = [row for row in rows.queues.values() if row.node == self._here and _has_no_heir(row)]
             states = tuple((row.name, row.queue_id, state) for row in own)
             await self._changing.note(SetQueueStates(vhost, states))
 
@@ -297,6 +298,13 @@ class Queues:
         for change in changes if self.restart_waiters.is_waited_for else ():
             if isinstance(change, (QueuePut, QueueRemoved)):
                 self.restart_waiters.row_changed(change.row.vhost, change.row.name)
+
+
+def _has_no_heir(row: QueueRow) -> bool:
+    """Whether no other node takes over this queue, which is at home here. Only another member of its ring does, because
+    a learner may lack messages.
+    """
+    return row.group is None or len(row.group.ring) == 1
 
 
 def _may_have_messages(row: QueueRow, node: str) -> AmqpError:

@@ -396,6 +396,18 @@ def test_a_node_whose_virtual_host_is_down_leaves_the_rings(declared):
     assert len(declared.ring()) == 2 and declared.row(first).state == "running"
 
 
+def test_a_queue_that_only_has_learners_elsewhere_is_stopped_with_its_virtual_host(mirrored):
+    """It stayed running without a process, so that clients of other nodes waited for its answers in vain."""
+    first, second, _ = mirrored.group.members
+    first.ask(first.declare("q"))
+    mirrored.policy(ALL)
+    mirrored.settle()
+    assert mirrored.ring() == [first.name] and len(mirrored.learners()) == 2
+    first.ask(to_metadata.vhost_down(V))
+    mirrored.group.until(lambda: second.routing.queue(V, "q").state == "stopped")
+    assert mirrored.ring() == [first.name]
+
+
 def test_another_node_takes_the_place_of_one_that_does_not_come_back(can_mirror):
     """Another node takes the place of one that is away for more than a minute. A node that is only restarted gets its
     place back, and nothing is copied in vain (CL-92).
