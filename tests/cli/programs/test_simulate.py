@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 
 import pytest
@@ -10,6 +11,15 @@ from click.testing import CliRunner
 from warren.cli.programs.simulate import simulate as command
 from warren.simulation.cluster import schedule as of_clusters
 from warren.simulation.outcome import ScheduleOutcome
+
+
+@pytest.fixture(autouse=True)
+def level_of_the_log():
+    """The command lowers it for the rest of its process, which here has other tests."""
+    logger = logging.getLogger("warren")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 @pytest.mark.parametrize("options", [["--nodes", "3"], ["--nodes", "3", "--mirrored"], ["--nodes", "3", "--plan"]])
