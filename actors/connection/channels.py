@@ -107,7 +107,7 @@ class ChannelTable:
         self.by_number: dict[int, ChannelEntry] = {}
         #: All channels whose process has not ended; one that is ending may have lost its number.
         self.by_id: PartedTable[str, ChannelEntry] = PartedTable()
-        #: The sum of what all of these have not handled.
+        #: Bytes of input that have been passed on to these channels, and that they have not handled.
         self.unhandled = 0
         self._with_events: list[ChannelEntry] = []
         #: Numbers of closed channels for which the client still owes a close-ok, because both sides sent close. A

@@ -105,7 +105,8 @@ class MessageStore(Process):
         try:
             is_clean = await self.run_blocking(engine.recover, settings.clients, settings.references, settings.progress)
         except BaseException as error:
-            # Also if this process is stopped meanwhile: the recovery then keeps no other one from its files.
+            # This process may be stopped while its recovery goes on in a thread. The thread then has to leave the files
+            # to the next process.
             engine.abandon()
             if isinstance(error, REFUSALS):
                 raise StorageError(f"{settings.name} cannot be opened: {error}") from error

@@ -24,7 +24,7 @@ class Attempts:
             self._since = now
 
     def pause(self) -> None:
-        """Note that the learner asks for nothing now, so it is not because of the other replica that nothing comes."""
+        """Note that the learner asks for nothing now. If nothing comes meanwhile, the other replica is not to blame."""
         self._since = None
 
     def came(self) -> None:

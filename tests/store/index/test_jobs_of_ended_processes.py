@@ -16,6 +16,8 @@ from warren.store.journal.log_writer import LogWriter
 from warren.store.messages.message import Origin
 from warren.store.messages.run import Run
 
+from ..append_waits import AppendWaits
+
 ENTRIES = 16
 PERSISTENT = Origin("x", ("k",), persistent=True)
 
@@ -58,21 +60,6 @@ def test_a_flush_that_had_not_begun_does_nothing(tmp_path, is_real):
     with pytest.raises(JobEnded):
         late.run()
     assert numbers_in(opened(disk_of_a_start())) == [*range(4), *range(6, 10)]
-
-
-class AppendWaits(FaultyDisk):
-    """A disk on which appends wait until `may_append` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_append = threading.Event()
-        self.is_appending = threading.Event()
-
-    def step(self, kind: str) -> None:
-        if kind == "append":
-            self.is_appending.set()
-            assert self.may_append.wait(60)
-        super().step(kind)
 
 
 def test_a_scan_waits_for_a_flush_that_runs(monkeypatch):

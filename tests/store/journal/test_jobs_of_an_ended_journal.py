@@ -15,6 +15,7 @@ from warren.store.disk.job_guards import JobEnded
 from warren.store.disk.real_disk import RealDisk
 from warren.store.journal.journal_engine import JournalEngine
 
+from ..append_waits import AppendWaits
 from ..engines import DirectLog
 from .test_journal_engine import live, run_of
 
@@ -84,21 +85,6 @@ def test_files_that_a_former_journal_has_retired_stay():
     with pytest.raises(JobEnded):
         former.replay()
     assert not journal.replay()[1].embedded.count
-
-
-class AppendWaits(FaultyDisk):
-    """A disk on which appends wait until `may_append` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_append = threading.Event()
-        self.is_appending = threading.Event()
-
-    def step(self, kind: str) -> None:
-        if kind == "append":
-            self.is_appending.set()
-            assert self.may_append.wait(60)
-        super().step(kind)
 
 
 def test_a_recovery_waits_for_a_commit_that_runs(monkeypatch):
