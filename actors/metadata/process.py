@@ -144,9 +144,7 @@ class Metadata(Process):
         self.policies.on_alternates = lambda vhost: windows.exchanges_changed(vhost)
         self.changing.on_own = lambda row: replicas.own_runs(row)
         self.changing.lives.on_vhost = lambda vhost: replicas.vhost_started(vhost)
-        self.vhosts = VirtualHosts(
-            routing, self.changing, self.queues, self.turns, watching_exchanges(context.settings)
-        )
+        self.vhosts = VirtualHosts(routing, self.changing, self.turns, watching_exchanges(context.settings))
         self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, self.policies, name)
         self.changing.elsewhere.on_new_address = self.queues.restart_waiters.row_changed
         context.peers.own = short_name(system_of(self.myAddress))
@@ -249,8 +247,10 @@ class Metadata(Process):
 
     async def on_vhost_down(self, sender: Sender, name: str) -> None:
         self.events.emit_vhost_down(self, name)
-        await self.vhosts.went_down(name)
+        self.vhosts.went_down(name)
         await self.replicas.vhost_down(name)
+        # Afterwards, because the last member of a ring gets another generation when it leaves, and its queue runs then.
+        await self.queues.all_stopped(name)
 
     async def on_trace(self, sender: Sender, vhost: str, on: bool) -> None:
         self.state.rows(vhost)

@@ -1,4 +1,4 @@
-"""`VirtualHosts`: creates and deletes virtual hosts, and stops the queues of one that failed (AB-169 to AB-171).
+"""`VirtualHosts`: creates and deletes virtual hosts, and notes those that failed (AB-169 to AB-171).
 
 A deletion first removes the rows of the virtual host from the state. If there are very many, several commands remove
 them, and the last command removes the rest together with the virtual host. Operations that began before it then fail,
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from ...routing.rows import ExchangeRow
 from ...routing.table import RoutingTable
 from .changing import Changing
-from .queues.queues import Queues
 from .state.commands import CreateVhost, DeclareExchange, DeleteVhost
 from .turns import Turns
 
@@ -25,14 +24,12 @@ class VirtualHosts:
         self,
         routing: RoutingTable,
         changing: Changing,
-        queues: Queues,
         turns: Turns,
         system_exchanges: Sequence[tuple[str, str]],
     ) -> None:
         """`system_exchanges` are topic exchanges, each with its virtual host, that the broker itself publishes to."""
         self._routing = routing
         self._changing = changing
-        self._queues = queues
         self._turns = turns
         self._system_exchanges = system_exchanges
 
@@ -52,8 +49,7 @@ class VirtualHosts:
         await self._turns.all_of(name)
         return bool(applied.changes)
 
-    async def went_down(self, name: str) -> None:
-        """Stop the queues of a virtual host that failed; no new ones can be declared in it (AB-63, AB-171)."""
+    def went_down(self, name: str) -> None:
+        """Note that a virtual host has failed: no queues can be declared in it (AB-171)."""
         self._changing.supervisors.pop(name, None)
         self._routing.set_down(name)
-        await self._queues.all_stopped(name)

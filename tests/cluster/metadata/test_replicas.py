@@ -405,6 +405,8 @@ def test_a_queue_that_only_has_learners_elsewhere_is_stopped_with_its_virtual_ho
     assert mirrored.ring() == [first.name] and len(mirrored.learners()) == 2
     first.ask(to_metadata.vhost_down(V))
     mirrored.group.until(lambda: second.routing.queue(V, "q").state == "stopped")
+    mirrored.group.world.run(5.0)
+    assert second.routing.queue(V, "q").state == "stopped"
     assert mirrored.ring() == [first.name]
 
 
