@@ -213,7 +213,7 @@ def not_deduplicated(what: str) -> SparkSourceError:
 
 
 def archive_busy(target: str, job: str) -> SparkSourceError:
-    """Another run of the job works on the archive. `job` may have the name of the run behind a slash."""
+    """Another run of the job works on the archive. `job` is its name, perhaps followed by a slash and the run's."""
     job, _, name = job.partition("/")
     does = {"archive": "writes", "compact": "compacts", "replay": "replays"}[job]
     under, or_other = (f" under the name '{name}'", ", or give another name") if name else ("", "")

@@ -80,7 +80,7 @@ class NodeContext:
     received_bytes: ReceivedBytes = field(default_factory=ReceivedBytes)
     #: How many bytes of unanswered publishes to mirrored queues the channels keep. Channels add to it.
     retained_bytes: RetainedBytes = field(default_factory=RetainedBytes)
-    #: What the replicas of mirrored queues share. They change it themselves.
+    #: The limits and counts that the replicas of mirrored queues on this node share, and update themselves.
     replica_limits: ReplicaLimits = field(default_factory=ReplicaLimits)
     #: How many messages the node has received and sent. Channels add to it.
     counts: NodeCounts = field(default_factory=NodeCounts)

@@ -83,7 +83,7 @@ Kept = tuple[Run, bool, Any]
 
 
 def kept_of_journal(level: Level, left: Replayed) -> list[Kept]:
-    """The messages of a level that are in the journal alone. Those that a segment has are removed from `left`."""
+    """Return the messages of a level that only the journal has, and remove from `left` those that a segment has."""
     disk = ReadOnlyDisk(level.directory)
     numbers = [run.first // level.entries for run in (*left.embedded.runs, *left.stored.runs)]
     has_directory = os.path.isdir(f"{level.directory}/{queue_directory(level.number)}")

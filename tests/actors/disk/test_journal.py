@@ -482,22 +482,27 @@ def test_the_journal_flushes_for_a_queue_that_is_down(disk):
         assert ONE << 8 not in again.journaled
 
 
+def hold_a_flush_for_a_crashed_queue(stage, disk):
+    """Have the journal flush for queue ONE, whose process has crashed, and the disk keep the flush waiting."""
+    one, two = Writer(stage, ONE), Writer(stage, TWO)
+    one.publish(3)
+    one.synced()
+    stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
+    two.publish(2, 800)
+    two.synced()
+    two.publish(1, 800)
+    two.synced()
+    disk.hold()
+    stage.is_held()
+
+
 def test_a_queue_that_opens_while_the_journal_flushes_for_it_waits(disk):
     """A queue that opens while the journal flushes for it waits, because otherwise both would write the
     same segments.
     """
     stage = JournalStage(disk, file_limit=2000)
     with stage:
-        one, two = Writer(stage, ONE), Writer(stage, TWO)
-        one.publish(3)
-        one.synced()
-        stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
-        two.publish(2, 800)
-        two.synced()
-        two.publish(1, 800)
-        two.synced()
-        disk.hold()
-        stage.is_held()
+        hold_a_flush_for_a_crashed_queue(stage, disk)
         again = Writer(stage, ONE, opens=True)
         stage.settle()
         assert not again.question.is_answered
@@ -513,16 +518,7 @@ def test_a_queue_that_is_deleted_while_the_journal_flushes_for_it(disk):
     """
     stage = JournalStage(disk, file_limit=2000)
     with stage:
-        one, two = Writer(stage, ONE), Writer(stage, TWO)
-        one.publish(3)
-        one.synced()
-        stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
-        two.publish(2, 800)
-        two.synced()
-        two.publish(1, 800)
-        two.synced()
-        disk.hold()
-        stage.is_held()
+        hold_a_flush_for_a_crashed_queue(stage, disk)
         forgotten = stage.ask(stage.journal, "forget", ONE)
         stage.settle()
         assert not forgotten.is_answered

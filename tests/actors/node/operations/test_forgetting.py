@@ -16,7 +16,7 @@ from warren.routing.table import RoutingTable
 
 
 class Asked:
-    """Stands for the process of an operation. It keeps the command that was proposed."""
+    """Stub of the process that runs an operation of an operator. It keeps the command that was proposed."""
 
     def __init__(self):
         self.proposed = None
