@@ -23,9 +23,9 @@ from __future__ import annotations
 from itertools import groupby
 from operator import itemgetter
 from struct import Struct, pack
-from zlib import crc32
 
 from ..seams import seam
+from .checksum import crc32
 from .messages.arrivals import stretches
 from .messages.message import Expiries, Origin, expiries_of, slice_of
 from .messages.run import Run

@@ -22,8 +22,8 @@ import re
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
 
+from ..checksum import crc32
 from ..disk.disk import File
 
 SUFFIX = ".rdq"

@@ -23,8 +23,8 @@ import re
 from collections.abc import Iterator
 from struct import pack
 from typing import NamedTuple
-from zlib import crc32
 
+from ..checksum import crc32
 from ..messages.records import FRAME, MAGIC, VERSION, Damaged, Kind, checksum_start, read_frame
 from .contents import Readable
 

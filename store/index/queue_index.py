@@ -442,7 +442,7 @@ class QueueIndex:
             self._are_names_unsynced = False
         kept = {n: size for n, size in sizes.items() if n in self._segments and n not in self._emptied}
         if kept:
-            self._log.sizes(self._queue, kept)
+            self._log.sizes_later(self._queue, kept)
 
     def _replace_segment(self, number: int, segment: Segment) -> Segment:
         """Replace the segment of a damaged file that was rewritten, so that its blocks have other offsets.

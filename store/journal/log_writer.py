@@ -84,6 +84,7 @@ class LogWriter:
         "_frames",
         "_gathered",
         "_next",
+        "_sizes_later",
         "bodies_are_spared",
         "durable",
         "has_gathered",
@@ -100,6 +101,8 @@ class LogWriter:
         self._next: dict[int, int | None] = {}
         #: What was gathered before the last `cut`; None if there was no `cut`.
         self._frames: list[QueueRecords] | None = None
+        #: The sizes of segments that the next records take along; None if there are none.
+        self._sizes_later: dict[int, dict[int, int]] | None = None
 
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
         """Record the publish of a run without holes; returns the position.
@@ -123,6 +126,8 @@ class LogWriter:
         if queue not in self._next:
             return self.position
         self._next[queue] = None
+        if self._sizes_later is not None:
+            self._sizes_later.pop(queue, None)
         return self._add(queue, record(Type.DELETE, queue, []))
 
     def resume(self, queue: int, next_number: int) -> None:
@@ -159,8 +164,32 @@ class LogWriter:
         """
         if not self.is_journaled:
             return 0
+        if self._sizes_later is not None:
+            # The older sizes of these segments must not follow this record.
+            later = self._sizes_later.get(queue, {})
+            for number in sizes.keys() & later.keys():
+                del later[number]
         self._of(queue).sizes |= sizes
         return self._add(queue, record(Type.SIZES, queue, [encode_sizes(sizes)]))
+
+    def sizes_later(self, queue: int, sizes: dict[int, int]) -> None:
+        """Record the sizes of segments together with what is recorded next, or when `record_sizes` is called."""
+        if self.is_journaled:
+            if self._sizes_later is None:
+                self._sizes_later = {}
+            self._sizes_later.setdefault(queue, {}).update(sizes)
+
+    @property
+    def has_sizes_later(self) -> bool:
+        """Whether sizes of segments wait for a record."""
+        return self._sizes_later is not None
+
+    def record_sizes(self) -> None:
+        """Record the sizes of segments that wait."""
+        waiting, self._sizes_later = self._sizes_later, None
+        for queue, sizes in (waiting or {}).items():
+            if sizes:
+                self.sizes(queue, sizes)
 
     @seam("which returns of messages survive a crash")
     def returned(self, queue: int, returns: Mapping[int, int], is_repeated: bool = False) -> int:
@@ -230,6 +259,7 @@ class LogWriter:
 
     def take(self) -> list[QueueRecords]:
         """The records gathered since the last call."""
+        self.record_sizes()
         self.has_gathered = self.is_awaited = False
         taken = self._take_frame()
         if self._frames is not None:

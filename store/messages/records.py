@@ -49,10 +49,10 @@ from functools import lru_cache
 from itertools import accumulate
 from struct import Struct, pack, unpack
 from typing import NamedTuple
-from zlib import crc32
 
 import msgpack  # type: ignore[import-untyped]
 
+from ..checksum import crc32
 from ..disk.contents import Readable
 from .arrivals import UNKNOWN, Arrived, decode_arrived, encode_arrived, latest
 from .message import BODY_SIZE_END, Expiries, Origin, Origins, Sizes, any_of, body_sizes, latest_expiry, slice_of

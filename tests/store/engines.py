@@ -78,6 +78,9 @@ class DirectLog:
         self._journal.write_all()
         return position
 
+    def sizes_later(self, queue: int, sizes: dict[int, int]) -> None:
+        self.sizes(queue, sizes)
+
     def returned(self, queue: int, returns: Mapping[int, int], is_repeated: bool = False) -> int:
         self._writer.returned(queue, returns, is_repeated)
         return self._pass_on()

@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from ...contracts.queue import VhostStorage
 
 
+#: Seconds that the sizes of segments wait in the queue for another record to go with. A lazy queue syncs a segment a
+#: thousand times a second, and each record of a size would be a turn of the journal. The journal then waits as well, for
+#: the records of other queues.
+SIZES_WAIT_SECONDS = 0.04
+
+
 @lru_cache(maxsize=16)
 def _relations(pair: Pair) -> Mapping[Hashable, Relation]:
     """The credit of queues with those who write to the disk for them. All queues of a node share one table of it."""
@@ -59,6 +65,7 @@ class DiskLevels:
         "direct",
         "direct_safe",
         "_is_ended",
+        "_is_recording_sizes",
         "_is_journaled_only",
         "_is_stream",
         "_keeps_numbers",
@@ -91,7 +98,7 @@ class DiskLevels:
         self._process = process
         self._credit = credit
         self._storage = storage
-        self._is_ended = False
+        self._is_ended = self._is_recording_sizes = False
         #: Whether the queue has been recovered, so that an earlier process may have registered at the stores.
         self.is_restart = False
         self._is_stream = row.type == STREAM.name
@@ -205,7 +212,7 @@ class DiskLevels:
 
     def end(self) -> None:
         """Send what has gathered, and nothing afterwards: the recovery terms describe what the disk has now."""
-        self.send()
+        self.send_all()
         self._is_ended = True
 
     def send(self) -> None:
@@ -222,6 +229,9 @@ class DiskLevels:
             if messages:
                 self.written += messages
                 credit.spend("journal", messages)
+        elif self.journal.has_sizes_later and not self._is_recording_sizes:
+            self._is_recording_sizes = True
+            process.spawn(self._record_sizes())
         if self.persistent.gathered is not None:
             self._send_to_store(PERSISTENT, storage.persistent, self.persistent.take())
         if self._transient.gathered is not None:
@@ -243,6 +253,16 @@ class DiskLevels:
         if direct_safe:
             credit.bump("segments", direct_safe)
             self.direct_safe += direct_safe
+
+    def send_all(self) -> None:
+        """`send`, and have the sizes of segments recorded that wait for another record to go with."""
+        self.journal.record_sizes()
+        self.send()
+
+    async def _record_sizes(self) -> None:
+        await self._process.sleep(SIZES_WAIT_SECONDS)
+        self._is_recording_sizes = False
+        self.send_all()
 
     def _send_to_store(self, name: str, address: Address[ToMessageStore], sent: Sent | None) -> None:
         if sent is None:

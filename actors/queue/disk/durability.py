@@ -350,7 +350,7 @@ class Durability:
         is_flushed = await self.flusher.flush_synced()
         for level in self.levels.values():
             level.repeat_returns()
-        self._levels.send()
+        self._levels.send_all()
         return is_flushed
 
     async def synced(self) -> None:

@@ -122,3 +122,47 @@ def test_a_queue_that_no_start_recovers_records_no_acknowledgement():
     log = LogWriter(is_journaled=False)
     assert log.ack(ONE, [range(0, 3)]) == log.sizes(ONE, {0: 0}) == log.position == 0
     assert log.take() == []
+
+
+def test_sizes_that_wait_go_with_the_next_record():
+    writer = LogWriter()
+    writer.sizes_later(ONE, {0: 100})
+    writer.sizes_later(ONE, {0: 200, 1: 50})
+    assert writer.has_sizes_later and not writer.has_gathered
+    writer.ack(TWO, [range(0, 1)])
+    gathered = writer.take()
+    assert {part.queue: part.sizes for part in gathered} == {ONE: {0: 200, 1: 50}, TWO: {}}
+    assert writer.position == 2 and not writer.has_sizes_later and not writer.has_gathered
+
+
+def test_sizes_that_wait_are_recorded_on_demand():
+    writer = LogWriter()
+    writer.sizes_later(ONE, {0: 100})
+    writer.record_sizes()
+    assert writer.has_gathered and not writer.is_awaited
+    assert [part.sizes for part in writer.take()] == [{0: 100}]
+
+
+def test_a_size_that_waits_does_not_follow_a_newer_one():
+    """If the record that a file will be removed were followed by its size, a start would miss the file."""
+    writer = LogWriter()
+    writer.sizes_later(ONE, {0: 100, 1: 50})
+    writer.sizes(ONE, {0: 0})
+    (part,) = writer.take()
+    assert part.sizes == {0: 0, 1: 50}
+
+
+def test_sizes_that_wait_are_gone_with_the_queue():
+    writer = LogWriter()
+    writer.resume(ONE, 7)
+    writer.sizes_later(ONE, {0: 100})
+    writer.delete(ONE)
+    (part,) = writer.take()
+    assert (part.sizes, part.next_number) == ({}, None)
+
+
+def test_a_queue_that_no_start_recovers_records_no_sizes():
+    log = LogWriter(is_journaled=False)
+    log.sizes_later(ONE, {0: 100})
+    log.record_sizes()
+    assert not log.has_sizes_later and log.take() == []
