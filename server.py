@@ -26,7 +26,6 @@ from .running_node import AppWasStopped, RunningNode, StartError, StartInterrupt
 from .runtime.errors import ProcessDown
 from .runtime.log_file import LogFile, Period, reopen_log_files
 from .runtime.log_format import JsonFormatter, LineFormatter
-from .runtime.loop.threads import hand_over_soon
 from .runtime.machine.descriptors import raise_descriptor_limit
 from .runtime.machine.port_holder import port_holder
 from .runtime.machine.time_slice import SHORT, set_time_slice
@@ -77,7 +76,6 @@ def serve(
     signals = _Signals()
     # Only the server does this: a program that embeds a broker decides about its heap, its limits and its time slices
     # itself.
-    hand_over_soon()
     keep_freed_heap()
     raise_descriptor_limit()
     set_time_slice(0, SHORT)

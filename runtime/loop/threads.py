@@ -20,14 +20,10 @@ CALLS = 256
 
 #: Seconds after which a thread that waits for Python's lock has it handed over, less than the loop's `POLL_INTERVAL`. A
 #: busy loop gives the lock away for some microseconds at each poll. A thread that waits is woken then, comes too late,
-#: and counts its waiting from the beginning, so that with Python's usual 5 ms it may wait for seconds. The threads that
-#: write to the disk wait as well: with 0.5 ms, W5, W6 and W19 of compare.py have 11 to 18 % more messages a second.
+#: and counts its waiting from the beginning, so that with Python's usual 5 ms it may wait for seconds. A broker in a
+#: process of its own has no such threads. It leaves the 5 ms, because its confirms come in larger batches then: W15 and
+#: W19 of compare.py have 9 to 16 % more messages a second.
 SWITCH_SECONDS = 0.5e-3
-
-
-def hand_over_soon() -> None:
-    """Have a busy thread hand over Python's lock after `SWITCH_SECONDS` at most."""
-    sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
 
 
 class OtherThreads:
@@ -42,7 +38,7 @@ class OtherThreads:
     def __init__(self, name: str, has_own_thread: bool) -> None:
         self._name = name
         if has_own_thread:
-            hand_over_soon()
+            sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         #: The calls that were posted and not made yet.
         self.calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         #: Whether the loop sleeps, so that a thread that posts a call must wake it.
