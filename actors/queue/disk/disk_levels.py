@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 #: Seconds that the sizes of segments wait in the queue for another record to go with. A lazy queue syncs a segment a
-#: thousand times a second, and each record of a size would be a turn of the journal. The journal then waits as well, for
-#: the records of other queues.
+#: thousand times a second, and each record of a size would be a turn of the journal. The journal then waits as well,
+#: for the records of other queues.
 SIZES_WAIT_SECONDS = 0.04
 
 
