@@ -47,7 +47,8 @@ from .owner_lock import OwnerEnded, OwnerLock
 from .rdq_file import OVERHEAD
 from .read_job import BodyReadJob, Cold
 from .store_recovery import References, StoreState
-from .sync_job import CurrentFile, FileAppend, SyncJob, WaitingMessage
+from .sync_job import CurrentFile, FileAppend, SyncJob
+from .waiting_bodies import WaitingBodies, WaitingMessage
 
 #: Bytes; the current file is left for a new one when it is larger.
 FILE_LIMIT = 16 << 20
@@ -85,7 +86,7 @@ class StoreEngine:
         self._owner_lock = OwnerLock(index_path)
         self._reports = ClientReports()
         self._is_tainted = False
-        self._waiting: dict[bytes, WaitingMessage] = {}
+        self.waiting = WaitingBodies()
         self._cache: dict[bytes, bytes] = {}
         # Ids of messages that lost their last reference while the sync under way wrote them. They are in the cache.
         self._gone_under_way: list[bytes] = []
@@ -93,12 +94,6 @@ class StoreEngine:
         self._syncing: SyncJob | None = None
         self._generation = 0
         self._is_open = False
-        #: Bytes of the messages that wait for the next SyncJob.
-        self.waiting_bytes = 0
-        #: How many messages were removed while they waited, since the last SyncJob.
-        self.spared = 0
-        #: The share of recently written messages that never had to reach the disk (smoothed, 0 to 1).
-        self.spared_share = 0.0
         #: Ids of messages that were lost because their records are damaged. The owner logs them and clears the list.
         self.damaged: list[bytes] = []
 
@@ -157,7 +152,9 @@ class StoreEngine:
 
     def _close(self) -> None:
         self._garbage.cancel()
-        job = self._take_sync()  # even if no message waits: its commit removes the intent of a cancelled plan
+        job = self._take_sync(
+            self.waiting.take_all()
+        )  # even if no message waits: its commit removes the intent of a cancelled plan
         job.run()
         self.finish_sync(job)
         self._garbage.unlink()
@@ -228,16 +225,16 @@ class StoreEngine:
         report_next: list[bytes] = []
         report_now: list[bytes] = []
         written: list[bytes] = []
+        of_waiting = self.waiting.messages.get
         for message_id, message in messages:
-            waiting = self._waiting.get(message_id)
+            waiting = of_waiting(message_id)
             if waiting is not None:
                 waiting.ref_count += 1
                 report_next.append(message_id)
                 continue
             entry = self._index.get(message_id)
             if entry is None or not entry.ref_count and self._summary.rows[entry.file].locked:
-                self._waiting[message_id] = WaitingMessage(message)
-                self.waiting_bytes += len(message)
+                self.waiting.add(message_id, message)
                 report_next.append(message_id)
                 continue
             if not entry.ref_count:
@@ -256,7 +253,7 @@ class StoreEngine:
         """Add one reference to each message that exists. Returns the ids of the others."""
         missing = []
         for message_id in ids:
-            waiting = self._waiting.get(message_id)
+            waiting = self.waiting.messages.get(message_id)
             if waiting is not None:
                 waiting.ref_count += 1
                 continue
@@ -278,13 +275,11 @@ class StoreEngine:
             elif message_id in report_now:
                 del report_now[message_id]
                 ignored.append(message_id)
-            waiting = self._waiting.get(message_id)
+            waiting = self.waiting.messages.get(message_id)
             if waiting is not None:
                 waiting.ref_count -= 1
                 if not waiting.ref_count:
-                    del self._waiting[message_id]
-                    self.waiting_bytes -= len(waiting.message)
-                    self.spared += 1
+                    self.waiting.spare(message_id)
                 continue
             entry = self._index.get(message_id)
             if entry is None or not entry.ref_count:
@@ -308,7 +303,7 @@ class StoreEngine:
         """
         found, end = self._index.between(first, last, limit)
         highest = last if end is None else end
-        waiting = [message_id for message_id in self._waiting if first <= message_id <= highest]
+        waiting = self.waiting.between(first, highest)
         self.remove(
             client,
             [message_id for message_id in {**dict.fromkeys(found), **dict.fromkeys(waiting)} if message_id not in keep],
@@ -324,9 +319,8 @@ class StoreEngine:
         """
         found, end = self._index.between(first, last, limit)
         highest = last if end is None else end
-        for message_id in [message_id for message_id in self._waiting if first <= message_id <= highest]:
-            self.waiting_bytes -= len(self._waiting.pop(message_id).message)
-            self.spared += 1
+        for message_id in self.waiting.between(first, highest):
+            self.waiting.spare(message_id)
         for message_id in found:
             entry = self._index.get(message_id)
             if entry is not None and entry.ref_count:
@@ -337,7 +331,7 @@ class StoreEngine:
 
     def contains(self, message_id: bytes) -> bool:
         """Whether any queue refers to this message."""
-        if message_id in self._waiting:
+        if message_id in self.waiting.messages:
             return True
         entry = self._index.get(message_id)
         return entry is not None and entry.ref_count > 0
@@ -347,7 +341,7 @@ class StoreEngine:
         messages: list[bytes | None] = []
         cold = []
         for at, message_id in enumerate(ids):
-            waiting = self._waiting.get(message_id)
+            waiting = self.waiting.messages.get(message_id)
             if waiting is not None:
                 messages.append(waiting.message)
                 continue
@@ -388,14 +382,13 @@ class StoreEngine:
         return (entry.file, entry.offset) < self._durable
 
     @property
-    def waiting_count(self) -> int:
-        """How many messages wait for the next SyncJob."""
-        return len(self._waiting)
-
-    @property
     def is_urgent(self) -> bool:
         """Whether a sync is due: messages wait, garbage collection needs a commit, or much has changed."""
-        return bool(self._waiting) or self._garbage.needs_sync or self._index.changes >= COMMIT_LEAST
+        return bool(self.waiting) or self._is_commit_due
+
+    @property
+    def _is_commit_due(self) -> bool:
+        return self._garbage.needs_sync or self._index.changes >= COMMIT_LEAST
 
     def take_sync(self, everything: bool = False) -> SyncJob | None:
         """The next sync if one is due, or if `everything` and anything changed.
@@ -404,16 +397,20 @@ class StoreEngine:
         """
         if self._syncing is not None or not (self.is_urgent or everything and self._index.is_changed):
             return None
-        return self._take_sync()
+        return self._take_sync(self.waiting.take_all())
 
-    def _take_sync(self) -> SyncJob:
-        total = self.spared + len(self._waiting)
-        if total:
-            self.spared_share = (self.spared_share + self.spared / total) / 2
-            self.spared = 0
+    def take_marked(self) -> SyncJob | None:
+        """A sync of the messages that have waited since before the last mark. None if it would do nothing, or while one
+        is under way.
+        """
+        if self._syncing is not None or not (self.waiting.has_marked or self._is_commit_due):
+            return None
+        return self._take_sync(self.waiting.take_marked())
+
+    def _take_sync(self, taken: dict[bytes, WaitingMessage]) -> SyncJob:
         parts: list[FileAppend] = []
         rows = self._summary.rows
-        for message_id, waiting in self._waiting.items():
+        for message_id, waiting in taken.items():
             if rows[self._summary.current].file_size >= self._file_limit:
                 self._summary.add(self._summary.current + 1)
             total_size = len(waiting.message) + OVERHEAD
@@ -423,9 +420,7 @@ class StoreEngine:
             parts[-1].messages.append((message_id, waiting.message))
             self._index.place(message_id, BodyLocation(waiting.ref_count, self._summary.current, offset, total_size))
             self._cache[message_id] = waiting.message
-        self._waiting = {}
-        self.waiting_bytes = 0
-        self._reports.sync_taken()
+        self._reports.sync_taken(self.waiting.messages)
         changes = self._index.freeze(self._summary.take_changed(), self._garbage.sync_taken(), self._end())
         self._syncing = SyncJob(self._owner_lock, self._current, self._index, parts, changes, self._is_durable)
         return self._syncing
@@ -483,7 +478,7 @@ class StoreEngine:
     def reference_counts(self) -> dict[bytes, int]:
         """The reference count of every message, for checks. Reads the whole index."""
         counts = {message_id: entry.ref_count for message_id, entry in self._located().items() if entry.ref_count}
-        return {**counts, **{message_id: waiting.ref_count for message_id, waiting in self._waiting.items()}}
+        return {**counts, **{message_id: waiting.ref_count for message_id, waiting in self.waiting.messages.items()}}
 
     def check(self) -> None:
         """As `FileSummary.check`, for checks. Reads the whole index."""

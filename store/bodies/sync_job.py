@@ -22,16 +22,6 @@ from .rdq_file import file_name, record
 RESERVED = 16 << 20
 
 
-class WaitingMessage:
-    """A message that waits for the next SyncJob."""
-
-    __slots__ = ("ref_count", "message")
-
-    def __init__(self, message: bytes) -> None:
-        self.ref_count = 1
-        self.message = message
-
-
 class FileAppend(NamedTuple):
     """The (message id, message) pairs to append to one file, at `offset`. An offset of 0 creates the file."""
 

@@ -6,11 +6,13 @@ The tests use virtual time, so that waits are exact.
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from warren.actors.context.disk_settings import StoreSettings
 from warren.actors.disk import message_store
-from warren.actors.disk.message_store import DWELL_SECONDS, DWELL_STEPS, MessageStore
+from warren.actors.disk.message_store import DWELL_SECONDS, ROUND_STEPS, MessageStore
 from warren.runtime.process import Process
 from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.world import Conditions, SimWorld
@@ -25,7 +27,7 @@ EVERY = 2e-4
 HELD = 4e-4
 #: Seconds that the turns of the processes may take.
 SLACK = 1e-3
-LATEST = DWELL_SECONDS * DWELL_STEPS + 2 * SYNC + SLACK
+LATEST = DWELL_SECONDS * 2 * ROUND_STEPS + 2 * SYNC + SLACK
 
 
 def name(number: int) -> bytes:
@@ -143,6 +145,18 @@ def test_no_message_waits_longer_than_the_steps_allow(stage):
     assert all(answers[number][0] == "written" for number in kept)
     waits = [answers[number][1] for number in kept]
     assert LATEST / 2 < max(waits) < LATEST
+
+
+def test_what_was_written_last_is_left_to_the_next_sync(stage, synced, monkeypatch):
+    """With 10 messages between a publisher and its consumer, those that a wait of 10 ms finds in the store are young,
+    and acknowledged soon. None of them is written.
+    """
+    monkeypatch.setattr(sys.modules[__name__], "HELD", 10 * EVERY)
+    stage.publish(2000)
+    del synced[:]
+    answers = stage.publish(2000)
+    assert {answers[number][0] for number in range(3001, 3900)} == {"ignored"}
+    assert sum(synced) < 50
 
 
 def test_when_acks_stop_it_waits_one_step(stage):

@@ -174,6 +174,30 @@ def test_msg_store_never_idle(store):
         job = store.take_sync()
 
 
+def test_msg_store_takes_what_came_before_the_mark(store):
+    """A sync of marked messages leaves later ones to the next sync, which reports them (QS-30)."""
+    C = name(3)
+    store.write("q", [(A, b"body")])
+    assert store.take_marked() is None, "nothing came before a mark"
+    store.waiting.mark()
+    store.write("q", [(B, b"younger"), (C, b"youngest")])
+    store.write("p", [(A, b"body"), (B, b"younger")])
+    job = store.take_marked()
+    assert [message_id for part in job.parts for message_id, _ in part.messages] == [A]
+    assert store.take_marked() is None, "one sync at a time"
+    store.remove("q", [C])
+    job.run()
+    store.finish_sync(job)
+    reports = {(report.client, report.kind, *report.ids) for report in store.take_reports()}
+    assert reports == {("q", "ignored", C), ("q", "written", A), ("p", "written", A)}
+    assert read(store, A, B) == [b"body", b"younger"]
+    assert store.waiting.size == len(b"younger")
+    sync(store)
+    assert sorted(store.take_reports()) == [StoreReport("p", "written", [B]), StoreReport("q", "written", [B])]
+    assert store.waiting.size == 0
+    store.check()
+
+
 def test_msg_store_reference_counts_across_two_clients(store):
     """A message of two queues is stored once, stays until both have removed it, and is reported to each."""
     store.write("q", [(A, b"body")])

@@ -142,8 +142,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- what its owner does, a step at a time
 
+    @rule()
+    def mark(self):
+        self.store.waiting.mark()
+
     @rule(
-        everything=st.booleans(),
+        everything=st.sampled_from([True, False, None]),
         error=st.sampled_from([None, None, None, errno.ENOSPC]),
         fails_at=st.integers(1, 4),
         steps=st.integers(1, 3),
@@ -153,8 +157,9 @@ class StoreMachine(RuleBasedStateMachine):
             self.sync_step(everything, error, fails_at)
 
     def sync_step(self, everything=False, error=None, fails_at=1):
+        """With None for `everything` the sync is only for what came before the last mark."""
         if self.sync is None:
-            self.sync = self.store.take_sync(everything)
+            self.sync = self.store.take_marked() if everything is None else self.store.take_sync(everything)
         elif not self.has_run["sync"]:
             if error is not None and self.sync.parts:
                 self.disk.fail_after(1, OSError(error, "injected"))
