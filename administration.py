@@ -123,7 +123,7 @@ class Administration:
         definition: Mapping[str, Any],
         *,
         priority: int = 0,
-        apply_to: Literal["queues", "exchanges", "all"] = "all",
+        apply_to: Literal["queues", "classic_queues", "quorum_queues", "streams", "exchanges", "all"] = "all",
         operator: bool = False,
         vhost: str | None = None,
     ) -> None:

@@ -70,6 +70,11 @@ FOREIGN: dict[Kind, frozenset[str]] = {
     ),
 }
 
+#: The values of `apply-to` that name the queues of one type, as RabbitMQ has them since 3.12.
+QUEUES_OF_TYPE: Mapping[str, Kind] = MappingProxyType(
+    {"classic_queues": "classic", "quorum_queues": "quorum", "streams": "stream"}
+)
+
 PACE_PERIOD, DEFAULT_PERIOD = "pace-period-ms", 1000
 PACE_COST = "pace-cost"
 PACE_SCOPE = "pace-scope"
@@ -181,8 +186,8 @@ def queue_kind(queue_type: str) -> Kind:
 
 def _covers(policy: Policy, kind: Kind) -> bool:
     if kind == "exchanges":
-        return policy.apply_to != "queues" and not policy.is_operator
-    return policy.apply_to != "exchanges"
+        return policy.apply_to in ("exchanges", "all") and not policy.is_operator
+    return policy.apply_to in ("queues", "all") or QUEUES_OF_TYPE.get(policy.apply_to) == kind
 
 
 def merged(definition: Definition, operator: Definition) -> Definition:

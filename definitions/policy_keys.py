@@ -11,9 +11,10 @@ from . import patterns
 from .errors import DefinitionError
 from .index_sources import is_index_value
 from .json_text import erlang_term, json_text, parse_json
+from .policies import QUEUES_OF_TYPE
 from .records import Policy
 
-APPLY_TO = ("queues", "exchanges", "all")
+APPLY_TO = ("queues", *QUEUES_OF_TYPE, "exchanges", "all")
 
 #: The widest deduplication window of a queue, in messages.
 MAX_DEDUPLICATE = 10_000_000
@@ -208,7 +209,9 @@ def checked_policy(
     reason = _pattern_fault(pattern) or _definition_fault(given, is_operator) or _apply_to_fault(apply_to)
     if reason:
         raise DefinitionError("unavailable", f"Validation failed\n\n{reason}\n")
-    return Policy(vhost, name, pattern, json_text(given), "queues" if is_operator else apply_to, priority, is_operator)
+    if is_operator and apply_to not in QUEUES_OF_TYPE:
+        apply_to = "queues"
+    return Policy(vhost, name, pattern, json_text(given), apply_to, priority, is_operator)
 
 
 def _pattern_fault(pattern: str) -> Reason:
@@ -219,6 +222,7 @@ def _pattern_fault(pattern: str) -> Reason:
 def _apply_to_fault(apply_to: str) -> Reason:
     if apply_to in APPLY_TO:
         return ""
+    # RabbitMQ 3.10's text. The types of queues are values since 3.12.
     return f"apply-to '{apply_to}' unrecognised; should be 'queues', 'exchanges' or 'all'"
 
 

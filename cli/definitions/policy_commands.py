@@ -16,7 +16,7 @@ VHOSTS = "Virtual hosts"
 _POLICY_COLUMNS = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
 
 #: What a policy may apply to.
-APPLY_TO = ("queues", "exchanges", "all")
+APPLY_TO = ("queues", "classic_queues", "quorum_queues", "streams", "exchanges", "all")
 
 PRIORITY = click.option(
     "--priority", type=int, default=0, help="The matching policy of highest priority applies.  [default: 0]"
@@ -29,7 +29,10 @@ PRIORITY = click.option(
 @click.argument("definition")
 @PRIORITY
 @click.option(
-    "--apply-to", default="all", shell_complete=one_of(*APPLY_TO), help="queues, exchanges or all.  [default: all]"
+    "--apply-to",
+    default="all",
+    shell_complete=one_of(*APPLY_TO),
+    help="queues, classic_queues, quorum_queues, streams, exchanges or all.  [default: all]",
 )
 def set_policy(call: Call, name: str, pattern: str, definition: str, priority: int, apply_to: str) -> None:
     """Set the policy NAME. It applies the JSON object DEFINITION to queues and exchanges whose name matches PATTERN."""
@@ -45,7 +48,9 @@ def set_policy(call: Call, name: str, pattern: str, definition: str, priority: i
 @click.argument("pattern")
 @click.argument("definition")
 @PRIORITY
-@click.option("--apply-to", default="queues", help="Only queues have operator policies.  [default: queues]")
+@click.option(
+    "--apply-to", default="queues", help="queues, classic_queues, quorum_queues or streams.  [default: queues]"
+)
 def set_operator_policy(call: Call, name: str, pattern: str, definition: str, priority: int, apply_to: str) -> None:
     """Set the operator policy NAME. It applies limits, the JSON object DEFINITION, to queues that match PATTERN."""
     call.banner(

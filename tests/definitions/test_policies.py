@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from warren.definitions import patterns
 from warren.definitions.definitions import Definitions
 from warren.definitions.errors import DefinitionError
-from warren.definitions.policies import FOREIGN, VhostPolicies, merged
+from warren.definitions.policies import FOREIGN, QUEUES_OF_TYPE, VhostPolicies, merged
 from warren.definitions.policy_keys import checked_policy
 from warren.definitions.records import Policy
 
@@ -119,9 +119,9 @@ def test_what_is_no_object_of_good_values_is_refused(definition):
 def test_other_refusals():
     """A wrong apply-to, a wrong pattern, and a key not meant for operator policies are refused (CM-126, CM-127)."""
     with pytest.raises(
-        DefinitionError, match="apply-to 'classic_queues' unrecognised; should be 'queues', 'exchanges'"
+        DefinitionError, match="apply-to 'streams_and_queues' unrecognised; should be 'queues', 'exchanges'"
     ):
-        checked('{"max-length":1}', apply_to="classic_queues")
+        checked('{"max-length":1}', apply_to="streams_and_queues")
     with pytest.raises(DefinitionError, match="pattern should be regular expression but is invalid"):
         checked('{"max-length":1}', pattern="(")
     with pytest.raises(
@@ -173,6 +173,22 @@ def test_an_operator_policy_applies_to_queues_beside_a_policy():
     assert policies.effective("exchanges", "q").operator_policy is None
 
 
+@pytest.mark.parametrize("is_operator", [False, True])
+def test_a_policy_may_apply_to_the_queues_of_one_type(is_operator):
+    """`apply-to` takes the values that RabbitMQ has since 3.12, which definition files of later versions have."""
+    policies = VhostPolicies(
+        checked_policy("/", each, "", '{"max-length-bytes":1}', each, 0, is_operator) for each in QUEUES_OF_TYPE
+    )
+    found = {kind: policies.effective(kind, "q") for kind in FOREIGN}
+    names = {kind: each.operator_policy if is_operator else each.policy for kind, each in found.items()}
+    assert names == {
+        "exchanges": None,
+        "classic": "classic_queues",
+        "quorum": "quorum_queues",
+        "stream": "streams",
+    }
+
+
 VALUES = st.integers(0, 5) | st.booleans()
 DEFINITIONS = st.dictionaries(st.sampled_from("abc"), VALUES)
 
@@ -211,7 +227,7 @@ POLICIES = st.builds(
     st.sampled_from(['{"max-length":1}', '{"expires":2}', '{"delivery-limit":3}', '{"alternate-exchange":"x"}']),
     st.integers(0, 2),
     st.sampled_from(["^a", "b$", "", "[cd]", "x|y"]),
-    st.sampled_from(["all", "queues", "exchanges"]),
+    st.sampled_from(["all", "queues", *QUEUES_OF_TYPE, "exchanges"]),
     st.booleans(),
 )
 KINDS_AND_NAMES = [(kind, name) for kind in FOREIGN for name in ("a", "ab", "b", "cab", "d", "xyz", "zz")]

@@ -14,6 +14,8 @@ import { Table } from "../table.js";
 
 /** Names that the preview shows. */
 const SHOWN = 20;
+/** What a policy may apply to instead of all queues. */
+const TYPES = ["classic_queues", "quorum_queues", "streams"];
 
 export function policies({ reload, vhost }) {
   const own = policyTable("policies", "policymaker", reload);
@@ -47,7 +49,7 @@ function policyForm(kind, vhost, reload) {
   const element = form(title, [
     { name: "vhost", label: "Virtual host", value: vhost() || "/", required: true }, { name: "name", label: "Name", required: true },
     { name: "pattern", label: "Pattern: a regular expression for names", required: true },
-    { name: "apply-to", label: "Applies to", type: "select", options: kind === "policies" ? [["all", "exchanges and queues"], "queues", "exchanges"] : ["queues"] },
+    { name: "apply-to", label: "Applies to", type: "select", options: kind === "policies" ? [["all", "exchanges and queues"], "queues", ...TYPES, "exchanges"] : ["queues", ...TYPES] },
     { name: "priority", label: "Priority", type: "number", value: "0", hint: "Of several policies that match, the one with the highest priority is in effect." },
     { name: "definition", label: "Definition", type: "table", shortcuts: kind === "policies" ? POLICY_KEYS : OPERATOR_KEYS },
   ], kind === "policies" ? "Set policy" : "Set operator policy", async ({ vhost: where, name, priority, ...values }) => {
@@ -72,7 +74,7 @@ function policyForm(kind, vhost, reload) {
 async function preview(kind, { vhost, name, pattern, applies, priority }) {
   if (!pattern) return "";
   // The API filters lists without regard to case, and policies distinguish case.
-  const kinds = applies === "all" ? ["queues", "exchanges"] : [applies];
+  const kinds = applies === "all" ? ["queues", "exchanges"] : TYPES.includes(applies) ? ["queues"] : [applies];
   const column = kind === "policies" ? "policy" : "operator_policy";
   try {
     const known = new Map((await get(`${kind}/${enc(vhost)}`)).map((row) => [row.name, row]));
