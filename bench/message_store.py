@@ -49,7 +49,7 @@ def write_beside(store: StoreEngine) -> None:
         while first < TOTAL or store.is_urgent:
             job = store.take_sync()
             running = pool.submit(job.run) if job is not None else None
-            while first < TOTAL and store.waiting_bytes < ENGINE_BYTES and not (running and running.done()):
+            while first < TOTAL and store.waiting.size < ENGINE_BYTES and not (running and running.done()):
                 store.write("bench", [(message_id, BODY) for message_id in ids(first, first + GROUP)])
                 first += GROUP
             if running is not None and job is not None:

@@ -18,6 +18,7 @@ FEATURES: dict[str, str] = {
     "mirrored_deduplication": "Queues that deduplicate may have replicas on several nodes",
     "expiry_columns": "Messages that are published to a mirrored queue together may expire at different times",
     "live_homes": "A queue is declared only at a node that runs",
+    "policies_of_types": "Policies may apply to the queues of one type",
 }
 
 #: Without this feature no queue is mirrored: older nodes cannot read the group in the row of a queue.
@@ -44,3 +45,6 @@ EXPIRY_COLUMNS = "expiry_columns"
 
 #: Without this feature a queue is declared although its home has ended meanwhile, as older nodes do it.
 LIVE_HOMES = "live_homes"
+
+#: Without this feature no policy is for the queues of one type: older nodes would apply it to all queues.
+POLICIES_OF_TYPES = "policies_of_types"

@@ -15,7 +15,7 @@ except ImportError:
 #: Up to this many bytes both libraries keep the interpreter, and give it up for more.
 KEEPING_BYTES = 5 * 1024
 #: From this many bytes on the interpreter is given up. A thread that gives it up gets it back only when the thread of
-#: the event loop waits, or after the switch interval of 0.5 ms; the sum of 16 KiB takes 1 µs, and of 128 KiB 8 µs.
+#: the event loop waits, or after Python's switch interval; the sum of 16 KiB takes 1 µs, and of 128 KiB 8 µs.
 GIVING_UP_BYTES = 256 * 1024
 
 

@@ -48,15 +48,15 @@ REMOVED_AT_A_TIME = 4096
 #: A sync waits while consumers keep up: while more than `DWELL_SHARE` of the earlier bodies were acknowledged before
 #: their sync. It waits in steps of `DWELL_SECONDS`, as long as each step brings acknowledgements, and while fewer than
 #: `DWELL_BYTES` bytes wait. After each `ROUND_STEPS` steps it takes the bodies that have waited for that long at least,
-#: and leaves the later ones, most of which are acknowledged soon. So a body waits for twice as many steps at most. They
-#: take 20 ms, which leaves 5 of the 25 ms of QS-19 to the disk.
+#: or since before the end of the sync before. It leaves later ones, most of which are acknowledged soon. So a body
+#: waits for twice as many steps at most. They take 20 ms, which leaves 5 of the 25 ms of QS-19 to the disk.
 DWELL_SHARE = 0.5
 DWELL_SECONDS = 0.002
 ROUND_STEPS = 5
 DWELL_BYTES = 16 << 20
 
 #: Bodies are large if their mean size in bytes is at least `DWELL_BODY_SIZE`. A disk takes about one step to write
-#: `BYTES_IN_STEP` bytes of them.
+#: `BYTES_IN_STEP` bytes of them. Their sync waits for as many steps as that takes, and then takes all.
 DWELL_BODY_SIZE = 512 * 1024
 BYTES_IN_STEP = 512 * 1024
 
@@ -249,7 +249,9 @@ class MessageStore(Process):
     def _may_dwell(self, step: int) -> bool:
         """Whether what waits for a sync may wait for this step too."""
         size = self.engine.waiting.size
-        return 0 < size < DWELL_BYTES and (step * BYTES_IN_STEP <= size or not self._has_large_bodies)
+        if not 0 < size < DWELL_BYTES:
+            return False
+        return not self._has_large_bodies or step <= min(2 * ROUND_STEPS, size // BYTES_IN_STEP)
 
     @property
     def _has_large_bodies(self) -> bool:
@@ -267,7 +269,7 @@ class MessageStore(Process):
             return
         if self.engine.waiting.spared <= self._spared_before or not self._may_dwell(step + 1):
             self._sync_now()
-        elif step < ROUND_STEPS:
+        elif step < ROUND_STEPS or self._has_large_bodies:
             self._dwell(step + 1)
         else:
             self._sync_marked()
@@ -279,8 +281,8 @@ class MessageStore(Process):
     def _sync_marked(self) -> None:
         """Sync the bodies that have waited for `ROUND_STEPS` steps at least. If there are none, wait on."""
         job = self.engine.take_marked()
-        self.engine.waiting.mark()
         if job is None:
+            self.engine.waiting.mark()
             self._dwell(1)
         else:
             self._begin(job)
@@ -295,6 +297,8 @@ class MessageStore(Process):
         # A node that stops does not wait for room on the disk: the next start finds what the files have by now.
         await self._disk_retry.run(job.run, is_given_up=lambda: bool(self._closers))
         self.engine.finish_sync(job)
+        # What has come during this sync is written by the next one, so that it waits for two syncs at most.
+        self.engine.waiting.mark()
         self._report(self.engine)
         self._collect()
         self._is_syncing = False

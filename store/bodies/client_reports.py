@@ -1,7 +1,7 @@
 """`ClientReports`: the clients of a message store, and the reports that each of them still has to get.
 
 A write that asks for reports gets exactly one (QS-30): `written` when the message is on disk, `ignored` if it was
-removed before. A message is written by the sync under way, or by the next one.
+removed before. A message is written by the sync under way, or by a later one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class ClientReports:
 
     def __init__(self) -> None:
         self.clients: dict[str, StoreClientState] = {}
-        #: By client: the ids to report as written when the next sync has ended (`next`), and when the one under way has
-        #: ended (`now`).
+        #: By client: the ids to report as written when the sync under way has ended (`now`), and those that wait for a
+        #: later one (`next`).
         self.next: dict[str, dict[bytes, None]] = {}
         self.now: dict[str, dict[bytes, None]] = {}
         self._ready: dict[tuple[str, str], list[bytes]] = {}

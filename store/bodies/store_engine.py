@@ -6,9 +6,9 @@ A **client** is a queue. It writes messages and removes them; a message that was
 removed n times. `client_reports` has the clients, and the answers to their writes.
 
 A written message **waits** in memory. If it is removed while it waits, it never reaches the disk (queue-and-store
-section 6.5). When a `SyncJob` is taken, the waiting messages get their places at the end of the **current** file; a
-new file begins when that exceeds 16 MiB. Messages in the current file, and those in flight to the disk, are also in a
-cache, since they are the most likely to be read.
+section 6.5). When a `SyncJob` is taken, the waiting messages, or those that came before a mark, get their places at the
+end of the **current** file; a new file begins when that exceeds 16 MiB. Messages in the current file, and those in
+flight to the disk, are also in a cache, since they are the most likely to be read.
 
 Only `recover`, `close` and `abandon` wait for the disk. All other disk work is in **jobs**, which the owner takes
 from the engine, runs in another thread, and hands back:
@@ -152,9 +152,8 @@ class StoreEngine:
 
     def _close(self) -> None:
         self._garbage.cancel()
-        job = self._take_sync(
-            self.waiting.take_all()
-        )  # even if no message waits: its commit removes the intent of a cancelled plan
+        # Even if no message waits: the commit removes the intent of a cancelled plan.
+        job = self._take_sync(self.waiting.take_all())
         job.run()
         self.finish_sync(job)
         self._garbage.unlink()

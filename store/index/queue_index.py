@@ -129,13 +129,11 @@ class QueueIndex:
         replayed = replayed or Replayed()
         segments, found = scan_segments(self._disk, self._directory, self._entries, replayed, progress)
         self._segments.update(segments)
-        changed = {
-            number: self._segments[number].size if number in self._segments else 0
-            for number, size in replayed.sizes.items()
-            if number not in self._segments or self._segments[number].size < size
-        }
+        sizes = dict.fromkeys(replayed.sizes, 0) | {number: each.size for number, each in self._segments.items()}
+        changed = {number: size for number, size in sizes.items() if size != replayed.sizes.get(number)}
         if changed:
-            self.reads.has_lost_entries = True
+            if any(size < replayed.sizes.get(number, 0) for number, size in changed.items()):
+                self.reads.has_lost_entries = True
             self._log.sizes(self._queue, changed)
         if found.unrecorded:
             # Only the segment's file has the acks of these messages, and it may be removed before the journal gives up
@@ -442,7 +440,7 @@ class QueueIndex:
             self._are_names_unsynced = False
         kept = {n: size for n, size in sizes.items() if n in self._segments and n not in self._emptied}
         if kept:
-            self._log.sizes_later(self._queue, kept)
+            (self._log.sizes if flush.salvaged else self._log.sizes_later)(self._queue, kept)
 
     def _replace_segment(self, number: int, segment: Segment) -> Segment:
         """Replace the segment of a damaged file that was rewritten, so that its blocks have other offsets.

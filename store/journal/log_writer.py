@@ -123,11 +123,11 @@ class LogWriter:
 
     def delete(self, queue: int) -> int:
         """Record that the queue was deleted, unless it has no record at all; returns the position."""
+        if self._sizes_later is not None:
+            self._sizes_later.pop(queue, None)
         if queue not in self._next:
             return self.position
         self._next[queue] = None
-        if self._sizes_later is not None:
-            self._sizes_later.pop(queue, None)
         return self._add(queue, record(Type.DELETE, queue, []))
 
     def resume(self, queue: int, next_number: int) -> None:

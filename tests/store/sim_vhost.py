@@ -48,9 +48,10 @@ from warren.store.queue.variable.variable_queue import VariableQueue
 
 #: Limits with which a few messages fill a file; bodies of 60 bytes and more go to the message store.
 SMALL_FILES = FileLimits(journal=1500, store=800, segment_entries=16, embed_below=60)
-#: Virtual seconds in which a message store ends its longest wait before a sync (`message_store.DWELL_SECONDS`), and the
-#: journal writes records for which nobody waits (`journal.UNAWAITED_SECONDS` and `journal.SIZES_SECONDS`).
-DWELL = 0.05
+#: Virtual seconds in which a message store ends its longest wait before a sync (`message_store.DWELL_SECONDS`), and
+#: queue and journal write records for which nobody waits (`journal.UNAWAITED_SECONDS`, `disk_levels.SIZES_WAIT_SECONDS`
+#: and then `journal.SIZES_SECONDS`).
+DWELL = 0.1
 PROPS = b"\x10\x00\x02"
 #: Names blocking calls: a class of the objects whose method is called, or the function itself.
 Owner = type | UnionType | Callable[..., Any]

@@ -14,8 +14,8 @@ import { Table } from "../table.js";
 
 /** Names that the preview shows. */
 const SHOWN = 20;
-/** What a policy may apply to instead of all queues. */
-const TYPES = ["classic_queues", "quorum_queues", "streams"];
+/** What a policy may apply to instead of all queues, and the type that such queues have. */
+const TYPES = { classic_queues: "classic", quorum_queues: "quorum", streams: "stream" };
 
 export function policies({ reload, vhost }) {
   const own = policyTable("policies", "policymaker", reload);
@@ -49,7 +49,7 @@ function policyForm(kind, vhost, reload) {
   const element = form(title, [
     { name: "vhost", label: "Virtual host", value: vhost() || "/", required: true }, { name: "name", label: "Name", required: true },
     { name: "pattern", label: "Pattern: a regular expression for names", required: true },
-    { name: "apply-to", label: "Applies to", type: "select", options: kind === "policies" ? [["all", "exchanges and queues"], "queues", ...TYPES, "exchanges"] : ["queues", ...TYPES] },
+    { name: "apply-to", label: "Applies to", type: "select", options: kind === "policies" ? [["all", "exchanges and queues"], "queues", ...Object.keys(TYPES), "exchanges"] : ["queues", ...Object.keys(TYPES)] },
     { name: "priority", label: "Priority", type: "number", value: "0", hint: "Of several policies that match, the one with the highest priority is in effect." },
     { name: "definition", label: "Definition", type: "table", shortcuts: kind === "policies" ? POLICY_KEYS : OPERATOR_KEYS },
   ], kind === "policies" ? "Set policy" : "Set operator policy", async ({ vhost: where, name, priority, ...values }) => {
@@ -74,7 +74,8 @@ function policyForm(kind, vhost, reload) {
 async function preview(kind, { vhost, name, pattern, applies, priority }) {
   if (!pattern) return "";
   // The API filters lists without regard to case, and policies distinguish case.
-  const kinds = applies === "all" ? ["queues", "exchanges"] : TYPES.includes(applies) ? ["queues"] : [applies];
+  const kinds = applies === "all" ? ["queues", "exchanges"] : TYPES[applies] ? ["queues"] : [applies];
+  const type = TYPES[applies];
   const column = kind === "policies" ? "policy" : "operator_policy";
   try {
     const known = new Map((await get(`${kind}/${enc(vhost)}`)).map((row) => [row.name, row]));
@@ -83,10 +84,11 @@ async function preview(kind, { vhost, name, pattern, applies, priority }) {
       return other && other.name !== name && el("small", {}, wins({ name, priority }, other) ? ` instead of '${other.name}'` : ` stays under '${other.name}'`);
     };
     return await Promise.all(kinds.map(async (each) => {
-      const found = await get(withQuery(`${each}/${enc(vhost)}`, { page: 1, page_size: SHOWN, use_regex: true, name: `(?-i:${pattern})`, columns: `name,${column}` }));
+      const found = await get(withQuery(`${each}/${enc(vhost)}`, { page: 1, page_size: SHOWN, use_regex: true, name: `(?-i:${pattern})`, columns: `name,type,${column}` }));
       if (!found.filtered_count) return el("p", {}, `The pattern matches none of the ${each}.`);
-      return [el("p", {}, `The pattern matches ${count(found.filtered_count)} of ${count(found.total_count)} ${each}${found.filtered_count > SHOWN ? `, of which ${SHOWN} are` : ""}:`),
-        el("ul", {}, found.items.map((row) => el("li", {}, row.name || "(AMQP default)", outcome(row))))];
+      const items = type ? found.items.filter((row) => row.type === type) : found.items;
+      return [el("p", {}, `The pattern matches ${count(found.filtered_count)} of ${count(found.total_count)} ${each}${found.filtered_count > SHOWN ? `, of which ${SHOWN} are` : ""}${type ? `, here those of type ${type}` : ""}:`),
+        el("ul", {}, items.map((row) => el("li", {}, row.name || "(AMQP default)", outcome(row))))];
     }));
   } catch (error) {
     return el("p", { class: "problem" }, error.status === 400 ? "This is no regular expression." : error.message);

@@ -159,6 +159,13 @@ def test_what_was_written_last_is_left_to_the_next_sync(stage, synced, monkeypat
     assert sum(synced) < 50
 
 
+def test_a_message_that_comes_during_a_sync_is_written_by_the_next_one(stage):
+    """No message waits for three syncs, however many others are under way and whenever it comes."""
+    kept = frozenset(range(1000, 12_000, 13))
+    answers = stage.publish(12_000, kept)
+    assert max(answers[number][1] for number in kept) < LATEST
+
+
 def test_when_acks_stop_it_waits_one_step(stage):
     """A sync waits for another step only if the last one brought acknowledgements, so it waits for at most two steps in
     vain.

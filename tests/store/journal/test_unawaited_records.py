@@ -173,3 +173,53 @@ def test_an_acknowledgement_does_not_wait_as_long_as_the_sizes_before_it(vhost, 
     vhost.make(vhost.call(Journal))
     vhost.turn()
     assert vhost.journal.files.durable == before + 2, "the size after both flushes, and an acknowledgement"
+
+
+def shorten(vhost: SimVhost, path: str) -> None:
+    """Cut a file of the disk to half its size, as whoever copies a data directory may do."""
+    file = vhost.disk.open(path)
+    file.truncate(file.size() // 2)
+    file.close()
+
+
+def segment_of(queue: SimQueue) -> str:
+    (level,) = queue.levels.values()
+    return level._index._path(0)
+
+
+def test_a_synced_flush_is_answered_when_the_sizes_before_it_are_recorded(vhost, lazy_queue):
+    """The journal gives up its older files at the answer. From then on only the size tells whether a segment has all of
+    its messages.
+    """
+    began = vhost.world.time
+    flush(vhost, lazy_queue, 1)
+    vhost.ask(lazy_queue.row.address, to_queue.flush_synced())
+    assert vhost.world.time - began < SIZES_WAIT_SECONDS
+    (level,) = lazy_queue.levels.values()
+    assert {0: level._index._segments[0].size} in vhost.journal.files._sizes.values()
+
+
+def test_a_stop_records_the_sizes_that_wait(vhost, lazy_queue, caplog):
+    flush(vhost, lazy_queue, 1)
+    path = segment_of(lazy_queue)
+    vhost.stop()
+    vhost.kill()
+    shorten(vhost, path)
+    vhost.start()
+    assert any(path in line for line in caplog.messages)
+
+
+def test_a_start_records_the_sizes_that_a_kill_has_lost(vhost, lazy_queue, caplog):
+    """A kill comes while the size of a segment waits. The next start records it, so that the start after that one
+    notices a shortened segment.
+    """
+    flush(vhost, lazy_queue, 1)
+    path = segment_of(lazy_queue)
+    vhost.kill()
+    vhost.start()
+    vhost.write_all()
+    vhost.kill()
+    assert not any(path in line for line in caplog.messages)
+    shorten(vhost, path)
+    vhost.start()
+    assert any(path in line for line in caplog.messages)

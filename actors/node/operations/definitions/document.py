@@ -39,6 +39,7 @@ from ....contracts.metadata import to_metadata
 from ..observing.listings import SLICE
 from ..registry import is_text
 from .changing import checked_default_type
+from .policies import check_feature
 
 #: What RabbitMQ writes beside the sections.
 FACTS = frozenset(
@@ -252,9 +253,10 @@ class Document:
         if type(priority) is not int:
             raise _WrongError("'priority' must be a whole number")
         apply_to = item.text("apply-to", "all")
-        self.records.append(
-            checked_policy(vhost, name, item.text("pattern"), json_text(definition), apply_to, priority, is_operator)
-        )
+        pattern = item.text("pattern")
+        policy = checked_policy(vhost, name, pattern, json_text(definition), apply_to, priority, is_operator)
+        check_feature(self._context.definitions, policy)
+        self.records.append(policy)
 
     # -- exchanges, queues and bindings ---
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
-from .....definitions.definitions import CLUSTER_NAME
+from .....definitions.definitions import CLUSTER_NAME, Definitions
+from .....definitions.errors import DefinitionError
+from .....definitions.features import POLICIES_OF_TYPES
 from .....definitions.json_text import json_text, parse_json
 from .....definitions.limits import VHOST_LIMITS, vhost_limits
+from .....definitions.policies import QUEUES_OF_TYPE
 from .....definitions.policy_keys import checked_policy
 from .....definitions.records import GlobalParameter, Parameter, Policy
 from ....metadata.state.commands import PutRecords, RemoveRecords
@@ -69,7 +72,18 @@ async def _set(
     check_vhost(operator, vhost)
     with refusals():
         record = checked_policy(vhost, name, pattern, definition, apply_to, priority, is_operator)
+        check_feature(operator.context.definitions, record)
     await change(operator, PutRecords((record,)))
+
+
+def check_feature(definitions: Definitions, policy: Policy) -> None:
+    """Raise DefinitionError if the policy is for the queues of one type and the cluster may have older nodes."""
+    if policy.apply_to in QUEUES_OF_TYPE and definitions.nodes and (POLICIES_OF_TYPES,) not in definitions.features:
+        raise DefinitionError(
+            "unavailable",
+            f"apply-to '{policy.apply_to}' needs the feature flag '{POLICIES_OF_TYPES}': older nodes would apply "
+            f"policy '{policy.name}' to all queues. Enable it (enable_feature_flag) when all nodes have this version",
+        )
 
 
 @operation()
