@@ -1,12 +1,12 @@
 """`DiskLevels`: the variable queues of one queue, what they may keep in memory, and what they write on its way to the
 disk.
 
-A queue with priorities has a variable queue for each level that was ever used, any other queue has one.
-They gather entries for the journal of the virtual host. Bodies that are too large for the journal go to one of the
+A queue with priorities has a variable queue for each level that was ever used, any other queue has one. The variable
+queues gather entries for the journal of the virtual host, and bodies that are too large for the journal for one of the
 message stores. `send`, which is called at the end of each turn and before a store is asked for a body, sends both.
 
-This part refers neither to `Durability` nor to the backing queue. They and `DiskLoader` refer to it, so that no
-reference cycle keeps a deleted queue in memory until the garbage collector runs.
+`DiskLevels` refers neither to `Durability` nor to the backing queue. These two and `DiskLoader` refer to `DiskLevels`,
+so that no reference cycle keeps a deleted queue in memory until the garbage collector runs.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ if TYPE_CHECKING:
     from ...contracts.queue import VhostStorage
 
 
-#: Seconds that the sizes of segments wait in the queue for another record to go with. A lazy queue syncs a segment a
-#: thousand times a second, and each record of a size would be a turn of the journal. The journal then waits as well,
-#: for the records of other queues.
+#: The queue keeps the sizes of its segments back for this many seconds, so that they travel with its next records. A
+#: lazy queue syncs a segment a thousand times a second, and to send each size by itself would cost the journal a turn.
+#: The journal then keeps them back too, for the records of other queues (`journal.SIZES_SECONDS`).
 SIZES_WAIT_SECONDS = 0.04
 
 
 @lru_cache(maxsize=16)
 def _relations(pair: Pair) -> Mapping[Hashable, Relation]:
-    """The credit of queues with those who write to the disk for them. All queues of a node share one table of it."""
+    """The credit of a queue with the processes that write to the disk for it, and for its own direct writes
+    (`segments`). All queues of a node share one such table.
+    """
     pair = check_pair(pair, "msg_store_credit_disc_bound")
     return {
         "journal": (pair, "journal"),
@@ -128,7 +130,7 @@ class DiskLevels:
         #: Messages that were written to the journal or to segments since the queue's process started.
         self.written = 0
         #: Messages written to segments directly, without the journal, and those of them that are synced. They count
-        #: against a credit of their own, from which no process grants.
+        #: against a credit of their own, which no process grants: `send` returns it when the messages are synced.
         self.direct = self.direct_safe = 0
         #: The same of each level.
         self._direct_of: dict[int, tuple[int, int]] = {}
@@ -168,7 +170,7 @@ class DiskLevels:
         return level
 
     def set_journaled_only(self, is_journaled_only: bool) -> None:
-        """Note whether publishes may bypass the journal from now on."""
+        """Note whether all publishes must go by way of the journal from now on."""
         self._is_journaled_only = is_journaled_only
         for level in self.by_priority.values():
             level.is_journaled_only = is_journaled_only
@@ -190,7 +192,7 @@ class DiskLevels:
         self._set_target(seconds)
 
     def page_out(self) -> None:
-        """Move to the disk what need not be in memory. The target stays as it is, for the next time it is set."""
+        """Move to the disk what need not be in memory. `target` stays, and the next report applies it again."""
         self._set_target(0.0)
 
     def _set_target(self, seconds: float) -> None:
@@ -255,7 +257,7 @@ class DiskLevels:
             self.direct_safe += direct_safe
 
     def send_all(self) -> None:
-        """`send`, and have the sizes of segments recorded that wait for another record to go with."""
+        """Record the sizes of segments that wait for another record to travel with, and then `send`."""
         self.journal.record_sizes()
         self.send()
 
@@ -279,8 +281,8 @@ class DiskLevels:
     # -- what is durable ----------------------------------------------------------------------------
 
     def hurry(self) -> Callable[[], bool]:
-        """Have the journal write all its records soon. Returns a function that returns whether all that was written so
-        far is synced.
+        """Have the journal write all records of the queue soon. Returns a function that returns whether all that was
+        written so far is synced.
         """
         journal = self.journal
         journal.hurry()
@@ -291,8 +293,8 @@ class DiskLevels:
     def journal_synced(self, position: int) -> None:
         """Note that the journal has synced this queue's records up to `position`."""
         self.journal.durable = position
-        # The position of the store is read again: a body that was removed before it was sent counts as durable, and no
-        # report of the store moves the position then.
+        # Read the position of the store here too, not only when the store reports: a body that was removed before it
+        # was sent counts as durable, and the store never reports it.
         stored = self.persistent.durable
         for level in self.by_priority.values():
             level.durable(position, stored)

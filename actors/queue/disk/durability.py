@@ -134,7 +134,7 @@ class Durability:
         #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.
         self.levels: Mapping[int, DiskQueue] = self._levels.by_priority
         #: Keeps on the disk the digests by which the queue recognises a message that is published twice. None if the
-        #: queue does not deduplicate, and for a queue that ends with the node and so needs none after a restart.
+        #: queue does not deduplicate, or ends with the node and so needs no digests after a restart.
         self.digest_log: DigestLog | None = None
         self._ids_directory = queue_directory(self.number << LEVEL_BITS)
         if row.durable and settings.window is not None:
@@ -168,7 +168,7 @@ class Durability:
         """Open a queue without messages on the disk. `numberings` are those of its priorities, none for a new queue."""
         self._levels.numberings.update(numberings)
         if numberings and self.digest_log is not None:
-            # A policy has set the window while the queue was dormant.
+            # A policy may have set the deduplication window while the queue was dormant. It then begins empty.
             self.digest_log.begin(self._process.random_bytes(7))
         if self._is_durable:
             self._process.send(self.storage.journal, to_journal.register(self.number, self._process.myAddress))
@@ -203,7 +203,8 @@ class Durability:
                 # Lanes deliver out of the order of numbers, so that a watermark would flag too many as redelivered.
                 self._delivered = terms["delivered"]
                 terms = {**terms, "next_deliver_seq_id": 0}
-            # A copy has to find where the numbering of each level stands, because the next number comes from the ring.
+            # A level with a noted numbering passes over its reserved numbers. A copy must not, because its next number
+            # comes from the ring, so all its levels are recovered (`DiskQueue.recover`).
             numbering = None if self.is_copy else _numbering(unread.get(variable), terms, variable in numbers)
             if numbering is None:
                 recover[variable] = terms or None
@@ -216,7 +217,7 @@ class Durability:
         for variable, terms in recover.items():
             level = self._levels.make(variable & 255)
             if variable in numbers:
-                # A window that has ended while the queue was down, or just before, may have left files.
+                # A deduplication window that ended while the queue was down, or just before, may have left files.
                 old_ids = self._ids_directory if variable == first and self.digest_log is None else None
                 needed[variable] = await process.run_brief(
                     scan, level, terms, self.is_copy, storage.progress, storage.disk, old_ids
@@ -280,9 +281,9 @@ class Durability:
         return backing
 
     def _open(self) -> BackingQueue:
-        # A queue that has lost its lanes may have messages in them.
+        # A queue that has lost its lanes may still have messages in the levels that an earlier version wrote for them.
         if self._settings.is_one_line and not any(self.levels):
-            # Not `or`: an empty backing queue is false.
+            # Not `self.levels.get(0) or ...`: a level without messages is falsy, and would be made again.
             backing: BackingQueue = self.levels[0] if 0 in self.levels else self._levels.make(0)
         else:
             backing = levelled_queue(self._settings, self._levels.make, self.levels)
@@ -345,7 +346,7 @@ class Durability:
         """Write to segments, and sync, everything that only the journal has.
 
         Segments have no place for how often a message was returned. So these counts are written to the journal once
-        more. That happens before the answer, because the journal then deletes the files that have them now.
+        more. That happens before this returns, because the journal then deletes the files that have the counts now.
         """
         is_flushed = await self.flusher.flush_synced()
         for level in self.levels.values():
@@ -354,8 +355,8 @@ class Durability:
         return is_flushed
 
     async def synced(self) -> None:
-        """Return when all that was written so far is synced, in the journal and in segments, or the disk has not taken
-        it for `SYNC_SECONDS`.
+        """Return when all that was written so far is synced, in the journal and in segments, but after `SYNC_SECONDS`
+        even if the disk has not taken it by then.
         """
         is_safe = self._levels.hurry()
         with suppress(ProcessTimeout):
@@ -364,7 +365,9 @@ class Durability:
     # -- what is remembered of publishes --------------------------------------------------------------
 
     def begin_digests(self, size: int) -> DigestLog | None:
-        """Record what is published from now on; None for a queue that ends with the node."""
+        """Begin to record the digests of published messages. Returns None for a queue that ends with the node, which
+        records none.
+        """
         self._levels.set_journaled_only(True)
         if not self._is_durable:
             return None
@@ -373,7 +376,7 @@ class Durability:
         return self.digest_log
 
     def end_digests(self) -> None:
-        """Record no more what is published, and delete what was recorded."""
+        """Stop recording the digests of published messages, and delete the recorded ones."""
         self._levels.set_journaled_only(False)
         if self.digest_log is not None:
             self.digest_log = self.flusher.digest_log = None
@@ -386,7 +389,7 @@ class Durability:
     # -- memory -------------------------------------------------------------------------------------
 
     def start_reporting(self) -> None:
-        """Begin to report to the memory monitor, until the queue is idle again, because messages came in."""
+        """Report to the memory monitor every `REPORT_SECONDS`, until the queue is idle and its target is lifted."""
         if not self._has_report_timer:
             self._has_report_timer = True
             self._process.start_timer(REPORT_SECONDS, "report")
@@ -424,7 +427,7 @@ class Durability:
     # -- the end ------------------------------------------------------------------------------------
 
     async def delete(self) -> None:
-        """Remove everything from the disk; after `delete_and_terminate` of the backing queue."""
+        """Remove everything of the queue from the disk. The backing queue has done `delete_and_terminate`."""
         process, storage = self._process, self.storage
         if self.transit is not None:
             self.transit.give_up()
