@@ -6,13 +6,14 @@ disk (`durable`).
 
 **Group commit.** A commit begins as soon as a record was appended for which a process waits, and no commit is running;
 what arrives meanwhile is for the next one (design section 3). So an idle journal syncs at once, and such a record waits
-for two syncs at most. Nobody waits for acknowledgements, nor for publishes whose bodies the message store holds back
-because consumers keep up. These records go with the next commit, or have one of their own after `UNAWAITED_SECONDS`:
-with bodies of 16 KiB and consumers that keep up, a commit for each batch cost a third of the processor time. The sizes
-of segments wait for `SIZES_SECONDS`. A commit that fails is tried again. A sync that fails ends the process
-(`JournalBroken`) and with it the virtual host, because it is then unknown which records are on the disk.
+for two syncs at most. No process waits for the records of acknowledgements, nor for those of publishes whose bodies the
+message store holds back because consumers keep up. These records go with the next commit, or have one of their own
+after `UNAWAITED_SECONDS`: with bodies of 16 KiB and consumers that keep up, a commit for each batch cost a third of the
+processor time. The sizes of segments wait for `SIZES_SECONDS`. If the disk refuses a write, the commit is tried again.
+A sync that fails ends the process (`JournalBroken`) and with it the virtual host, because it is then unknown which
+records are on the disk.
 
-`JournalQueues` has the queues that there are, `DeadLettersInTransit` the dead letters in transit, and `FileFreeing`
+`JournalQueues` keeps track of the queues, `DeadLettersInTransit` of the dead letters in transit, and `FileFreeing`
 deletes files. `Journal` itself commits, and reads the files: a read waits for the running commit, and the next commit
 waits for the read.
 """
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from ..contracts.disk import ToDiskUser
 
 #: Records that nobody awaits are written after at most this many seconds, or as soon as they have this many bytes. So a
-#: broker that is killed loses the acknowledgements of its last milliseconds, and clients get these messages again. No
+#: broker that is killed loses the acknowledgements of its last milliseconds, and consumers get these messages again. No
 #: confirm is held back for longer than the message store holds it back anyway.
 UNAWAITED_SECONDS = 0.005
 UNAWAITED_BYTES = 1 << 20
@@ -113,8 +114,8 @@ class Journal(Process):
         self._has_urgent = False
         #: The timer of a commit that is put off, and after how many seconds it fires; None without one.
         self._commit_timer: tuple[int, float] | None = None
-        #: One position for each coroutine that waits for `_may_read`, in the order in which they wait. Before a
-        #: coroutine reads the files, they must be written up to its position. They are read only while no commit runs.
+        #: One position for each coroutine that waits for `_may_read`, in the order in which they wait. A coroutine may
+        #: read the files when they have all records up to its position, and no commit runs.
         self._read_positions: deque[int] = deque()
         self._may_read = Signal(self)
         #: Woken when the process of a queue has ended.
@@ -250,10 +251,11 @@ class Journal(Process):
         self._waiting[queue] = Appended(position, messages)
 
     def _batch_lost(self, queue: int) -> None:
-        """Have the queue start again: an append of it did not arrive.
+        """Have the queue start again, because one of its appends did not arrive.
 
         A multi-process transport drops messages of a sender that has too many in flight (queue-and-store section 6.10).
-        The positions of later appends would make the missing records durable.
+        If the journal took later appends, it would report their positions, and the queue would take the missing records
+        for durable.
         """
         log.error(
             "the journal of vhost '%s' did not receive all records of queue %x, which starts again",
@@ -265,8 +267,8 @@ class Journal(Process):
         self.send(address, to_disk_user.batch_lost("journal"))
 
     async def on_forget(self, sender: Sender, queue: int) -> bool:
-        # The files of the queue are removed after the answer, and a flush for queues that are down would make them
-        # again, and record sizes of segments that nobody has any more.
+        # The queue supervisor deletes the files of a queue that is down after this answer. A flush for queues that are
+        # down must have ended by then: it would create the files again, and record the sizes of deleted segments.
         await self._has_flushed.wait_for(lambda: self._openers is None)
         writer = LogWriter()
         numbers = self.files.numbers
@@ -299,7 +301,7 @@ class Journal(Process):
         self._credit.peer_down(queue)
         self._queues.addresses.pop(queue, None)
         self._positions.pop(queue, None)
-        # The queue's next process numbers its records from 0, so acknowledgements of the old one's must not reach it.
+        # The queue's next process numbers its records from 0, so reports about the old one's records must not reach it.
         self._waiting.pop(queue, None)
         self._in_commit.pop(queue, None)
         self._unreported.pop(queue, None)
@@ -344,7 +346,7 @@ class Journal(Process):
 
     def _report(self) -> None:
         """Report to queues up to which position their records are on the disk. One turn reports to `REPORTED_AT_ONCE`
-        of them, those first that have waited longest.
+        of them, beginning with the queue that has waited longest.
         """
         for queue in list(islice(self._unreported, REPORTED_AT_ONCE)):
             self._report_to(queue)
@@ -361,7 +363,7 @@ class Journal(Process):
                 self._credit.take(queue, messages)
 
     def _may_put_off(self, files: JournalEngine) -> bool:
-        """Whether there are records to write, and nobody waits for any of them."""
+        """Whether there are records to write, fewer than `UNAWAITED_BYTES`, and nobody waits for any of them."""
         is_awaited = self._is_awaited or self._read_positions or self._closer is not None
         return not is_awaited and 0 < files.gathered_bytes < UNAWAITED_BYTES
 
@@ -424,7 +426,7 @@ class Journal(Process):
         self._openers = []
         try:
             replayed = await self._replay()
-            # `_replay` waited for its turn, and a queue may have opened before that.
+            # While `_replay` waited, a queue may have opened that had asked to open before this flush began.
             queues = set(self._queues.absent)
             of_absent = {level: found for level, found in replayed.items() if queue_of(level) in queues}
             settings = self._settings
@@ -443,7 +445,7 @@ class Journal(Process):
 
     async def _replay(self) -> dict[int, Replayed]:
         """Have everything written that was appended by now, and return what the files have, by level. No commit runs
-        while they are read.
+        while the files are read.
         """
         self._read_positions.append(self.files.position)
         await self._may_read.wait()
@@ -460,7 +462,7 @@ class Journal(Process):
             self._freeing.end()
 
     async def _finish(self, closer: Sender) -> None:
-        # A queue that is down, or did not detach, has not flushed: the next start has to find its records here.
+        # A queue that is down, or did not detach, has not flushed: the next start has to find its records in the files.
         if self._queues.unflushed():
             await self.run_blocking(self.files.close)
         else:
@@ -469,9 +471,9 @@ class Journal(Process):
         self.stop()
 
     def _last_records(self) -> list[QueueRecords]:
-        """The records that segments have no place for, to be written to the journal. They are not in the queues'
-        recovery terms, because the next start deletes these before the queues run, and a crash in between would lose
-        the records.
+        """The records of how often messages were returned, for the journal's last file: segments have no place for
+        these counts. The queues' recovery terms do not have them either, because the next start deletes the terms
+        before the queues run, and a crash in between would lose the counts.
         """
         writer = LogWriter()
         for level, returns in self._returns.items():

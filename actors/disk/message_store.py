@@ -6,12 +6,13 @@ queues, runs the engine's jobs in other threads, and reports to each queue which
 (`stored`).
 
 **Group commit.** A sync starts as soon as something was written and no sync is running; what is written meanwhile is
-for the next one. So an idle store syncs at once, a busy one all the time, and a write waits for two syncs at most. Only
-where consumers keep up, so that most bodies are acknowledged before they would be on the disk, does a sync wait a
-little (`DWELL_SECONDS`): a body acknowledged meanwhile costs the disk nothing, and its publish is confirmed by the
-acknowledgement. After the wait only those bodies are written that have been there since its beginning. Large bodies
-wait no longer than it takes to write them, so a wait in vain at most doubles the time until a confirm. Bodies of dead
-letters do not wait, because their queue takes them only when they are on the disk.
+for the next one. So an idle store syncs at once, a busy one all the time, and a write waits for two syncs at most. A
+sync waits a little (`DWELL_SECONDS`) only where consumers keep up, so that most bodies are acknowledged before they
+would be on the disk: a body acknowledged meanwhile costs the disk nothing, and its publish is confirmed by the
+acknowledgement. Such a sync writes only the bodies that have waited for `ROUND_STEPS` steps; it writes all as soon as a
+step brings no acknowledgement. Large bodies wait no longer than it takes to write them, so a wait in vain at most
+doubles the time until a confirm. Bodies of dead letters do not wait, because their queue takes them only when they are
+on the disk.
 
 On a full disk nothing is confirmed, and the sync is tried again. A sync that fails otherwise ends the process
 (`StoreBroken`) and with it the virtual host, whose next start recovers.
@@ -48,8 +49,8 @@ REMOVED_AT_A_TIME = 4096
 #: A sync waits while consumers keep up: while more than `DWELL_SHARE` of the earlier bodies were acknowledged before
 #: their sync. It waits in steps of `DWELL_SECONDS`, as long as each step brings acknowledgements, and while fewer than
 #: `DWELL_BYTES` bytes wait. After each `ROUND_STEPS` steps it takes the bodies that have waited for that long at least,
-#: or since before the end of the sync before. It leaves later ones, most of which are acknowledged soon. So a body
-#: waits for twice as many steps at most. They take 20 ms, which leaves 5 of the 25 ms of QS-19 to the disk.
+#: or came before the end of the last sync. It leaves later ones, most of which are acknowledged soon. So a body waits
+#: for at most twice as many steps, which take 20 ms and leave 5 of the 25 ms of QS-19 to the disk.
 DWELL_SHARE = 0.5
 DWELL_SECONDS = 0.002
 ROUND_STEPS = 5
@@ -60,9 +61,9 @@ DWELL_BYTES = 16 << 20
 DWELL_BODY_SIZE = 512 * 1024
 BYTES_IN_STEP = 512 * 1024
 
-#: A sync that does not wait is so short that even consumers that keep up may not acknowledge most of the bodies before
-#: it. So where they have acknowledged more than `TRIAL_SHARE`, one sync in `TRIAL_EVERY` waits all the same, to find
-#: out whether waiting pays.
+#: Where syncs do not wait, bodies wait only while the sync before runs. That time is so short that even consumers that
+#: keep up may not acknowledge most of the bodies within it. So where they have acknowledged more than `TRIAL_SHARE` of
+#: them, one sync in `TRIAL_EVERY` waits all the same, to find out whether waiting pays.
 TRIAL_SHARE = 0.1
 TRIAL_EVERY = 8
 
@@ -247,7 +248,7 @@ class MessageStore(Process):
             self._sync_now()
 
     def _may_dwell(self, step: int) -> bool:
-        """Whether what waits for a sync may wait for this step too."""
+        """Whether there are bodies that wait for a sync, and they may wait for this step too."""
         size = self.engine.waiting.size
         if not 0 < size < DWELL_BYTES:
             return False

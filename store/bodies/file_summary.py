@@ -43,7 +43,8 @@ class FileSummary:
         self.sum_valid_data = 0
         self.sum_file_size = 0
         self.changed: set[int] = set()
-        #: Files that became empty. A body in them may be wanted again since, so `take_emptied` tests them once more.
+        #: Files that became empty. A queue may have written a body in one of them again since, so that the body is
+        #: wanted: `take_emptied` tests these files once more.
         self.emptied: set[int] = set()
 
     def add(self, file: int, valid_total_size: int = 0, file_size: int = 0) -> None:

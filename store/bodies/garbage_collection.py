@@ -1,5 +1,5 @@
-"""The garbage collection of a message store: takes files through the stations described in `combine`. These are two
-neighbours to combine, or all files that are to be deleted because no body in them is wanted.
+"""The garbage collection of a message store. It takes either two neighbouring files, to combine them, or all files
+without a wanted body, to delete them, through the stations that `combine` describes.
 
     job = garbage.take()            # None if there is nothing to do now
     job.run()                       # in another thread

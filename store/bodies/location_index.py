@@ -25,9 +25,9 @@ Commits are not synced. After a kill the environment is as of the last commit. A
 it is deleted and rebuilt from the data files (queue-and-store section 11.4); `saved` tells the two cases apart. A
 clean stop syncs (`close`).
 
-The owner looks up in one read transaction, which ends with each commit, because a reader pins pages. Most ids that
-are looked up are new, and the ids of a queue ascend. So for each **source** (the first eight bytes of an id) the
-highest id in the environment is remembered, and higher ids are not looked up.
+The owner looks ids up in one read transaction. It ends with each commit, because LMDB reuses no page that an open
+transaction may still read. Most ids that are looked up are new, and the ids of a queue ascend. So for each **source**
+(the first eight bytes of an id) the highest id in the environment is remembered, and higher ids are not looked up.
 """
 
 from __future__ import annotations
@@ -268,8 +268,8 @@ class LocationIndex:
         return found
 
     def between(self, first: bytes, last: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
-        """About `limit` known ids from `first` to `last`, ascending; and the id after which there may be more, None
-        at the end.
+        """About `limit` ids that have an entry, from `first` to `last`, ascending; and the id after which there may be
+        more, None at the end.
         """
         committed: list[bytes] = []
         cursor = self._begin_reading().cursor()

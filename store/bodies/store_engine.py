@@ -88,7 +88,8 @@ class StoreEngine:
         self._is_tainted = False
         self.waiting = WaitingBodies()
         self._cache: dict[bytes, bytes] = {}
-        # Ids of messages that lost their last reference while the sync under way wrote them. They are in the cache.
+        # Ids of messages that lost their last reference while the sync under way wrote them. These are still in the
+        # cache, and `finish_sync` removes them.
         self._gone_under_way: list[bytes] = []
         self._durable = Checkpoint(0, 0)
         self._syncing: SyncJob | None = None
@@ -137,10 +138,11 @@ class StoreEngine:
         return found.is_trusted
 
     def close(self) -> None:
-        """Write all waiting messages, and record a clean stop if no client was lost. Waits for the disk.
+        """Write all waiting messages. Record a clean stop of a durable store if every client has detached and the
+        reference counts are not in doubt. Waits for the disk.
 
         No job may be under way. If this fails, the store is abandoned, because the next start may open the index in
-        this same operating-system process.
+        this same operating-system process, and LMDB opens an environment only once in a process.
         """
         assert self._syncing is None and not self._garbage.is_running, "a job is under way"
         try:

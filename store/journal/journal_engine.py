@@ -12,10 +12,10 @@ appended. Writing takes three steps, so that the process that owns the journal n
 While a batch is synced the next one gathers: group commit without a timer.
 
 `journal_file` describes the files. A batch that would make a file larger than `file_limit` begins a new one, whose
-first records are the STATE of each queue and the SIZES of its segments. Older files are given up in this order: the
-queues **flush** what is left of these files to their segments (`queue_index`), synced; a RETIRE record becomes durable;
-the files are unlinked. Replay ignores files below the last RETIRE, so the unlinks may reach the disk in any order or
-not at all: a publish never comes back without its ack.
+first records are the STATE of each queue, the SIZES of its segments and its LIVES (`messages.lives`). Older files are
+given up in this order: the queues **flush** what is left of these files to their segments (`queue_index`), synced; a
+RETIRE record becomes durable; the files are unlinked. Replay ignores files below the last RETIRE, so the unlinks may
+reach the disk in any order or not at all: a publish never comes back without its ack.
 
 A message that is acked before its journal file is flushed never reaches a segment, so it costs one sequential write
 only.
@@ -24,7 +24,7 @@ Recovery (`replay`) cuts only the torn tail of the last file. It passes over dam
 damage are replayed, and the file stays as it is, because nothing is ever appended to a file of an earlier process.
 
 There is no record of deliveries. After a crash any message may have been delivered before, so all are flagged
-redelivered in any case, so no record would change that (queue-and-store section 5.5).
+redelivered, and a record of deliveries would not change that (queue-and-store section 5.5).
 
 Errors: `commit` raises OSError when the batch could not be written; then nothing of it counts, and the same batch may
 be committed again (QS-35). When a sync fails, `commit` raises `JournalBroken`: what reached the disk is unknown, and
@@ -32,7 +32,8 @@ only a recovery helps.
 
 A virtual host may end while a commit of its journal still runs, or waits for a thread, and start again before that
 commit is done. So `recover` first ends the commits of earlier journals of the directory (`disk.job_guards`).
-Otherwise such a commit would begin the file that the new journal has begun, and so cut off what that one has confirmed.
+Otherwise such a commit could open the file that the new journal has begun, as if the file were its own, and truncate
+it: that would delete records that the new journal has reported as durable.
 """
 
 from __future__ import annotations
@@ -94,30 +95,30 @@ class JournalEngine:
     ) -> None:
         self._disk = disk
         self._directory = directory
-        #: Ended by the next journal of the directory, which `recover` makes this one.
+        #: The guard under which this journal's commits run. `recover` begins it, and that of the next journal ends it.
         self._guard = JobGuard()
         self._file_limit = file_limit
         self._frame_limit = frame_limit
         self._payloads: list[list[bytes]] = []
-        #: Bytes in `_payloads`, and in the last of them.
+        #: Bytes in `_payloads`, and in its last element, the frame to which records are still added.
         self._gathered = 0
         self._open_frame = 0
         #: Bytes of the gathered records that repeat those of older files.
         self._repeated = 0
         self._next_numbers: dict[int, int] = {}
-        #: Dead letters that were handed over and not taken, as the records appended so far have it.
+        #: Dead letters that were handed over and not taken, according to the records that were appended so far.
         self.in_transit = InTransit()
-        #: By file that counts: the position before its first record.
+        #: By file that is not retired and that this journal began: the position before its first record.
         self._begins: dict[int, int] = {}
-        #: By queue: the sizes of its segments, which each file repeats as it does the STATE of each queue.
+        #: By queue: the sizes of its segments, which each file begins with, as with the STATE of each queue.
         self._sizes: dict[int, dict[int, int]] = {}
-        #: The lives of the queues that have had more than one, which each file repeats as well.
+        #: The lives of the queues that have had more than one, which each file begins with as well.
         self._lives: dict[int, Lives] = {}
         self._retires = 0
         self._file: File | None = None
         self._is_in_flight = False
         self._is_broken = False
-        #: A failed commit may have left bytes at the end of the file.
+        #: Whether a failed commit may have left bytes at the end of the file.
         self._has_rest = False
         self.position = 0
         #: The position after the last record that a batch has taken.
@@ -161,8 +162,8 @@ class JournalEngine:
         self.oldest = numbers[0] if numbers else 1
         self._size = self._file_limit  # never append to a file of an earlier process
         self._disk.sync_dir(self._directory)
-        # Damaged bytes may have published or reserved numbers that must not be given again. Every message takes more
-        # than a byte, so the size of the damage bounds how many.
+        # Damaged records may have published or reserved numbers that must not be given again. Every message takes more
+        # than a byte, so they published fewer numbers than they have bytes. Reservations reach at most AHEAD further.
         gap = sum(part.size + AHEAD for damaged in found.damaged for part in damaged.parts)
         for replayed in found.queues.values():
             replayed.next_number += gap
@@ -188,7 +189,8 @@ class JournalEngine:
     def replay(self) -> dict[int, Replayed]:
         """The messages and acks of each queue that the files have now. Waits for the disk; no batch is in flight.
 
-        Called when a single queue has crashed and is recovered. The caller has committed all its records.
+        Called while the journal runs, for queues that are down. The caller has committed all records that these queues
+        have appended.
         """
         assert not self._is_in_flight
         with self._guard.work():
@@ -214,8 +216,8 @@ class JournalEngine:
 
         `next_number` is where the queue's numbering stands after them, None if the queue was deleted. `sizes` are the
         sizes of segments in SIZES records among them, and `lives` the lives in a LIVES record. All records of one call
-        are in one frame; with `is_joined` it is the frame of the call before. `repeated` of their bytes are in older
-        files as well, which are about to be given up.
+        are in one frame; with `is_joined` it is the frame of the call before. `repeated` is how many of their bytes are
+        in older files as well, which are about to be given up.
         """
         if sizes:
             merge_sizes(self._sizes.setdefault(queue, {}), sizes)
@@ -231,7 +233,7 @@ class JournalEngine:
         return self._append(parts, records, is_joined) if records else self.position
 
     def retire(self, file: int) -> int:
-        """Record that the files before `file` are given up: all queues have flushed what was left of them, synced."""
+        """Record that the files before `file` are given up: all queues have flushed, synced, what was left of these."""
         assert self._retires <= file <= self.current + 1
         self._repeat_in_transit(file)
         self._begins = {number: position for number, position in self._begins.items() if number >= file}
@@ -291,7 +293,7 @@ class JournalEngine:
         return self._gathered
 
     def take_batch(self) -> Batch | None:
-        """Take all gathered records; None if there are none. The batch before is `committed`."""
+        """Take all gathered records; None if there are none. `committed` was called for the batch before."""
         assert not self._is_in_flight, "one batch at a time"
         if not self._payloads:
             return None
@@ -380,7 +382,7 @@ class JournalEngine:
             raise SyncFailed(*error.args) from error
 
     def committed(self, batch: Batch) -> int:
-        """Note that a batch is durable; returns the position up to which all records are."""
+        """Note that a batch is durable; returns the position up to which all records are durable."""
         self._is_in_flight = False
         self.durable = batch.position
         return self.durable
