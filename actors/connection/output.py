@@ -13,7 +13,7 @@ from typing import Protocol
 from ...runtime.contract import Address
 from ..contracts.channel import DeliveryNotice, ToDeliverer
 
-#: Pieces in one sendmsg.
+#: The most pieces in one sendmsg.
 IOV_MAX = 512
 
 #: If more pieces wait than fit into one sendmsg, and their mean size is below `SMALL_PIECE`, the first `JOINED` of them
@@ -22,9 +22,10 @@ SMALL_PIECE = 256
 JOINED = 4096
 
 #: Of more than `LARGE_OUTPUT` bytes in several pieces, the first `FIRST_WRITE` are given to the kernel by a system call
-#: of their own. The client reads them, and publishes on, while the kernel copies the rest. With one call for all, a
-#: client that waits for its deliveries and the broker work in turn, and the broker's batches are smaller: messages of
-#: 16 to 130 KB took it 10 to 30 % more processor time. More calls would wake the client again for every few messages.
+#: of their own. The client reads them, and publishes on, while the kernel copies the rest. With one call for all of the
+#: output, the broker and a client that waits for its deliveries would work in turn, not at the same time, and the
+#: broker's batches would be smaller: messages of 16 to 130 KB then took the broker 10 to 30 % more processor time. More
+#: calls would wake the client again for every few messages.
 FIRST_WRITE = 16 * 1024
 LARGE_OUTPUT = 64 * 1024
 

@@ -1,8 +1,8 @@
 """`Connection`: the process of one client connection (amqp-broker section 2, flow-control section 4).
 
-It owns the socket, the frame reader, the input (`SocketInput`) and the output. It sends each channel what one batch
-brings for it as one message. It is the only process that stops working when it has no credit: it does not read from the
-socket (FC-22).
+It owns the socket, the frame reader, the input (`SocketInput`) and the output. It sends each channel all input of one
+batch as one message. It is the only process that stops working when it has no credit: it does not read from the socket
+(FC-22).
 
 The states are those of amqp-broker section 2.2, see `amqp.connection_state`. `Handshake` decides the steps up to
 `running`, `ChannelTable` keeps track of the channels, and `Closing` ends the connection. This file has the rest: input
@@ -13,8 +13,8 @@ move the connection to `blocked` (AB-33, FC-24). *Pauses* (a client that does no
 waiting methods, FC-34; enough events for one turn) stop it at once. Input that was read before stays in the reader,
 unparsed and in order.
 
-A connection of a node whose lease has ended neither reads nor writes (CL-52): other nodes may have changed what it
-would answer about. It goes on when the node has a lease again; the node closes it if that takes long.
+A connection of a node whose lease has ended neither reads nor writes (CL-52): other nodes may have changed the metadata
+on which its answers are based. It goes on when the node has a lease again; the node closes it if that takes long.
 """
 
 from __future__ import annotations
@@ -74,21 +74,21 @@ NO_ALARMS: frozenset[str] = frozenset()
 HANDSHAKE_TIMEOUT = "handshake"
 LEASE_CHECK = "lease"
 
-#: Connections that are not open yet share their turns, and so do those whose client is gone: a thousand clients may
-#: come or go at once, and each login may cost a TLS handshake.
+#: The connections that are not open yet share the turns of one client, and so do those whose client is gone: a thousand
+#: clients may come or go at once, and each login may cost a TLS handshake.
 NEWCOMERS, LEAVERS = "newcomers", "leavers"
 
 #: The pause of a connection whose client does not take its output (FC-35).
 OUTPUT_PAUSE = "output"
 
-#: Bounds on the events of the client that a connection handles in one turn: each run of messages and each group of
-#: acknowledgements counts 1 or more, a frame that is only a part of a message 1, and each other method, or fault, 16,
-#: because it may open a channel. 512 KiB of input may be 65,000 of them. The rest waits for the next turn.
+#: The most events of its client that a connection handles in one turn; the rest waits for the next turn. 512 KiB of
+#: input may be 65,000 events. A run of messages or a group of acknowledgements counts as 1 or more, another method as
+#: `METHOD_COUNTS` or more, because it may open a channel, a fault as that many, a frame that completes nothing as 1.
 EVENTS_PER_TURN = 1024
 METHOD_COUNTS = 16
 
-#: If the channel must decode the properties of a message, the reader has read each of their values. This many bytes of
-#: such properties count as one event.
+#: If the channel must decode the properties of a message, the frame reader has read each of their values too, which
+#: takes time. This many bytes of such properties count as one event.
 KEY_COUNTS = 64
 
 #: This many bytes of a method count as one event: the arguments of a declare, which are decoded, may fill a frame.
@@ -110,12 +110,12 @@ TURN_PAUSE = "turn"
 LEASE_PAUSE = "lease"
 LEASE_SECONDS = 0.05
 
-#: Seconds between two messages to the reporter of bottlenecks, at least.
+#: The least seconds between two messages to the reporter of bottlenecks.
 FLOW_REPORT_SECONDS = 5.0
 
-#: Reads of one turn while a large body arrives, and bytes after which it reads no more. Other processes have their turn
-#: then. The bytes count because a body of many megabytes is received into pages that the system has yet to give: four
-#: reads of 2 MB took 4 to 6 ms.
+#: While a large body arrives, a turn has at most this many reads, and none after this many bytes, so that other
+#: processes have their turns. The bytes are bounded because a body of many megabytes is received into memory pages that
+#: the system allocates only then: four reads of 2 MB took 4 to 6 ms.
 READS_MAX = 4
 READ_TURN = 4 << 20
 
@@ -165,9 +165,9 @@ class Connection(Process):
         self.negotiated = Negotiated()
         #: The resource alarms that are active in the node.
         self.alarms = NO_ALARMS
-        #: From when on the reporter of bottlenecks may be sent the address again.
+        #: From when on this connection may send the reporter of bottlenecks its address again.
         self.flow_report_at = 0.0
-        #: Why reading is paused: `OUTPUT_PAUSE`, or the backlog of a channel. A dict, because it is smaller than a set.
+        #: Why reading is paused: the `..._PAUSE` constants, or backlogs of channels. A dict is smaller than a set.
         self.pauses: dict[str, None] = {}
         #: Whether the socket is watched for input, and for output.
         self.watching = (False, False)
@@ -389,7 +389,7 @@ class Connection(Process):
                 self._report_flow()
 
     def _report_flow(self) -> None:
-        """Have the reporter look at this connection, unless it was sent the address a moment ago."""
+        """Send the reporter of bottlenecks this connection's address, unless that happened a moment ago."""
         reporter, now = self.context.flow_reporter, self.now()
         if reporter is not None and now >= self.flow_report_at:
             self.flow_report_at = now + FLOW_REPORT_SECONDS

@@ -1,4 +1,4 @@
-"""`SocketInput`: what a connection reads from its socket, and into what.
+"""`SocketInput`: reads the input of a connection from its socket and gives it to the frame reader.
 
 The socket is read in pieces of up to 512 KiB, whose size `ReadSize` decides. A large body is read straight into its
 place in the reader's `LargeContent`, so that no byte of it is copied.
@@ -19,8 +19,8 @@ from .read_size import READ_MIN, ReadSize
 BETWEEN_LARGE = 4096
 LARGE_FROM = 256 * 1024
 
-#: Bytes of a large body that one read takes, in about 0.5 ms: a turn has a few reads, and a socket may hold several
-#: megabytes. With less than a body of 1 MB, such a body would take two system calls.
+#: The most bytes of a large body that one read receives, in about 0.5 ms: a turn has a few reads, and a socket may hold
+#: several megabytes. If this were less than 1 MB, a body of 1 MB would take two system calls.
 READ_LARGE = 2 << 20
 
 #: Why the input has ended, for the log, where the client closed it in order.
@@ -84,7 +84,7 @@ class SocketInput:
     def read(self) -> bool:
         """Give the reader what the socket has: the rest of a large content and a piece behind it, or one piece.
 
-        Returns False if that is nothing, or if the input has ended.
+        Returns False if the socket has nothing, or if the input has ended.
         """
         large = self._reader.large
         if large is None or large.filled == large.size or self._recv_into is None:

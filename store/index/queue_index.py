@@ -20,16 +20,16 @@ taken.
 A synced flush makes durable everything flushed so far. The journal may retire a file only after a synced flush that was
 taken after the file was closed (QS-21).
 
-The state of a number is the union of segments and journal: published in either, acked in either (QS-25). A crash
-between a flush and the journal's retirement therefore repeats records of a number without harm (C-12). `segment_file`
-describes the layout of a segment.
+The state of a number is the union of segments and journal: published in either, acked in either (QS-25). So a crash
+after a flush and before the journal retires its files leaves records of a number in both, without harm (C-12).
+`segment_file` describes the layout of a segment.
 
 A segment costs two integers in memory (`segment`), and the segments used last a table each (`segment_cache`), so a
 backlog costs disk and not memory.
 
 When a segment is damaged (`segment_salvage`), the entries in whole frames are read, and the file is rewritten without
 the damaged frames before anything is appended to it. Entries in damaged frames are lost (D-19). The file of a segment
-without un-acked entries is removed when the journal is durable far enough (`emptied_segments`).
+without un-acked entries is removed once the journal's record of the removal is on the disk (`emptied_segments`).
 
 Transient messages that were paged out stand in segments too, but not in the journal; recovery drops them
 (queue-and-store section 4.10).
@@ -98,7 +98,7 @@ class QueueIndex:
         #: Segments written and not synced.
         self._unsynced = _NO_NUMBERS
         self._are_names_unsynced = False
-        #: How many bytes flushes may write before one asks the disk for its room.
+        #: How many bytes flushes may write before one asks the disk again how much space is free.
         self.unchecked_bytes = 0
 
     @property
@@ -125,7 +125,7 @@ class QueueIndex:
             if all(size >= max(1, least.get(number, 0)) for number, size in sizes.items()):
                 self._segments.update((number, Segment(sizes[number], unacked)) for number, unacked in clean.items())
                 return None
-            # Somebody removed files, so the counts of the clean stop are wrong and the files decide (D-7).
+            # Somebody removed or shortened files, so the counts of the clean stop are wrong and the files decide (D-7).
         replayed = replayed or Replayed()
         segments, found = scan_segments(self._disk, self._directory, self._entries, replayed, progress)
         self._segments.update(segments)
@@ -472,7 +472,7 @@ class QueueIndex:
     # -- the end ---
 
     def terminate(self) -> dict[int, int]:
-        """Flush synced; returns the un-acked entries of each segment, `clean` of the next start. Waits for the disk."""
+        """Flush synced; returns how many un-acked entries each segment has, for the next `scan`. Waits for the disk."""
         self.unflushed.hold_nothing()
         self.flush(True)
         return {number: segment.unacked for number, segment in self._segments.items()}

@@ -26,15 +26,16 @@ _LIVE = re.compile(b"\0+")
 RESERVED_CHUNK = 1 << 20
 
 
-#: A disk that has this many times the size of a flush free is not asked again for what follows, up to this many bytes.
-#: To ask it before each flush would have the thread of the job wait for the interpreter once more.
+#: After a flush has asked the disk for its free space, the next ones may write one part in `AMPLE` of what that flush
+#: leaves, and at most `MOST_UNCHECKED` bytes, before one of them asks again. To ask before each flush would have the
+#: thread of each job wait for the interpreter once more.
 AMPLE = 16
 MOST_UNCHECKED = 4 << 20
 
 
 def check_room(disk: Disk, size: int) -> int:
     """Return how many bytes more than `size` may be written before the disk is asked again. Raise OSError if it has
-    less than `size` free. Waits for the disk.
+    less than `size` bytes free. Waits for the disk.
     """
     room = disk.free_space() - size
     if room < 0:
@@ -57,15 +58,15 @@ class FlushJob:
 
     After an OSError the job may be run again: it cuts off what the first attempt wrote. If a sync failed, the operating
     system may have dropped what earlier flushes had written to that segment, and the next sync would succeed without
-    it. So the next attempt writes the whole segment to a new file. It raises Damaged if the old file has not kept all
-    of it; then the journal has what is missing, and a recovery finds it there.
+    these bytes. So the next attempt writes the whole segment to a new file. It raises Damaged if the old file has not
+    kept all of the segment; then the journal has what is missing, and a recovery finds it there.
 
     parts       what is appended, by segment
     emptied     segments to remove, and whether each is damaged
     is_synced   sync these segments, and those that earlier flushes left unsynced
     results     after `run`: for each part its new blocks and the size of its file
     salvaged    after `run`: the sizes of damaged files when they were rewritten, before anything was appended
-    unchecked   how many bytes may be written before the disk is asked for its room; after `run`, what is left of them
+    unchecked   how many bytes may be written before the disk is asked for its free space; after `run`, the rest of them
     """
 
     def __init__(
@@ -91,9 +92,9 @@ class FlushJob:
         self._are_names_unsynced = (
             are_names_unsynced or bool(emptied) or any(not part.offset or part.is_damaged for part in parts)
         )
-        # A second attempt does not rewrite them again.
+        # A second attempt does not rewrite these files again.
         self.salvaged: dict[int, int] = {}
-        #: Segments that a sync may have lost a part of.
+        #: Segments of which a failed sync may have lost a part.
         self._doubtful: set[int] = set()
 
     def run(self) -> None:
@@ -132,8 +133,8 @@ class FlushJob:
     def _append(self, file: File, buffers: list[bytes], offset: int, size: int) -> None:
         """Append to a file of `offset` bytes, which has `size` bytes then.
 
-        A flush that the disk has no room for leaves nothing behind: what it wrote would take the room that the journal
-        needs for acknowledgements, so consumers could not make room.
+        If the disk has no room for all of it, nothing is left behind. The bytes would take the room that the journal
+        needs to record acknowledgements, and consumers could not make room by acknowledging.
         """
         added = size - offset
         self.unchecked = self.unchecked - added if added <= self.unchecked else check_room(self._disk, added)
