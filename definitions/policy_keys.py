@@ -223,7 +223,9 @@ def _apply_to_fault(apply_to: str) -> Reason:
     if apply_to in APPLY_TO:
         return ""
     # RabbitMQ 3.10's text. The types of queues are values since 3.12.
-    return f"apply-to '{apply_to}' unrecognised; should be 'queues', 'exchanges' or 'all'"
+    close = difflib.get_close_matches(apply_to, APPLY_TO, 1)
+    hint = f". Did you mean '{close[0]}'?" if close else ""
+    return f"apply-to '{apply_to}' unrecognised; should be 'queues', 'exchanges' or 'all'{hint}"
 
 
 def _definition_fault(given: Any, is_operator: bool) -> Reason:

@@ -118,10 +118,13 @@ def test_what_is_no_object_of_good_values_is_refused(definition):
 
 def test_other_refusals():
     """A wrong apply-to, a wrong pattern, and a key not meant for operator policies are refused (CM-126, CM-127)."""
-    with pytest.raises(
-        DefinitionError, match="apply-to 'streams_and_queues' unrecognised; should be 'queues', 'exchanges'"
-    ):
-        checked('{"max-length":1}', apply_to="streams_and_queues")
+    with pytest.raises(DefinitionError) as refusal:
+        checked('{"max-length":1}', apply_to="nothing")
+    assert refusal.value.text.endswith(
+        "\n\napply-to 'nothing' unrecognised; should be 'queues', 'exchanges' or 'all'\n"
+    )
+    with pytest.raises(DefinitionError, match=r"should be 'queues', 'exchanges' or 'all'. Did you mean 'streams'\?"):
+        checked('{"max-length":1}', apply_to="stream")
     with pytest.raises(DefinitionError, match="pattern should be regular expression but is invalid"):
         checked('{"max-length":1}', pattern="(")
     with pytest.raises(
