@@ -1,5 +1,7 @@
 """`store.checksum`: the values of zlib, whichever library computes them and in how many pieces."""
 
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -22,3 +24,15 @@ def test_any_bytes_have_the_sum_that_zlib_gives(data, value, kind):
 def test_a_sum_in_pieces_is_that_of_the_whole(size):
     data = bytes(range(256)) * (size // 256 + 1)
     assert checksum.crc32(data[:size], 5) == zlib.crc32(data[:size], 5)
+
+
+def test_without_isal_the_sums_are_those_of_zlib():
+    """No build of isal exists for some machines."""
+    code = """
+import sys
+sys.modules["isal"] = None
+from warren.store.checksum import crc32, crc32_of_all
+print(crc32_of_all.__module__, crc32(bytes(20_000), 5))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", timeout=60)
+    assert done.stdout.split() == ["zlib", str(zlib.crc32(bytes(20_000), 5))], done.stderr
