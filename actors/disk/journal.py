@@ -462,7 +462,8 @@ class Journal(Process):
             self._freeing.end()
 
     async def _finish(self, closer: Sender) -> None:
-        # A queue that is down, or did not detach, has not flushed: the next start has to find its records in the files.
+        # A queue that is down, or has not detached, has not written all of its messages to segments. So the journal
+        # keeps its files, in which the next start finds that queue's records.
         if self._queues.unflushed():
             await self.run_blocking(self.files.close)
         else:

@@ -57,7 +57,8 @@ ROUND_STEPS = 5
 DWELL_BYTES = 16 << 20
 
 #: Bodies are large if their mean size in bytes is at least `DWELL_BODY_SIZE`. A disk takes about one step to write
-#: `BYTES_IN_STEP` bytes of them. Their sync waits for as many steps as that takes, and then takes all.
+#: `BYTES_IN_STEP` bytes of them. A sync of large bodies waits for as many steps as their write takes, and
+#: then writes all of them.
 DWELL_BODY_SIZE = 512 * 1024
 BYTES_IN_STEP = 512 * 1024
 

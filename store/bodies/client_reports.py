@@ -6,7 +6,7 @@ removed before. A message is written by the sync under way, or by a later one.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,9 +48,11 @@ class ClientReports:
         """Report these messages to the client."""
         self._ready.setdefault((client, kind), []).extend(ids)
 
-    def sync_taken(self, later: Container[bytes]) -> None:
+    def sync_taken(self, later: Collection[bytes]) -> None:
         """Note that a sync begins: the ids that waited for the next sync wait for the one under way, except `later`."""
         self.now, self.next = self.next, {}
+        if not later:
+            return
         for client, ids in self.now.items():
             staying = [message_id for message_id in ids if message_id in later]
             for message_id in staying:

@@ -1,4 +1,4 @@
-"""`WaitingBodies`: the messages of a message store that wait for a sync. Those that are removed meanwhile need none.
+"""`WaitingBodies`: the messages of a message store that wait for a sync. Those removed meanwhile are never written.
 
 A **mark** divides them: `take_marked` takes those that came before the last mark, and leaves the later ones.
 """

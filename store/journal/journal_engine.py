@@ -69,7 +69,6 @@ class Batch(NamedTuple):
     position   the journal's position after the last record
     file       number of the file to write to
     offset     where in that file; 0 begins it
-    size       bytes of the records, without frames and STATE records
     retires    files below this number may be unlinked once the batch is durable
     """
 
@@ -77,7 +76,6 @@ class Batch(NamedTuple):
     position: int
     file: int
     offset: int
-    size: int
     retires: int
 
 
@@ -326,7 +324,7 @@ class JournalEngine:
             if states:
                 payloads.insert(0, states)
         self._head += repeated
-        batch = Batch(payloads, self.position, self.current, self._size, self._gathered, self._retires)
+        batch = Batch(payloads, self.position, self.current, self._size, self._retires)
         self._taken_to = self.position
         self._payloads = []
         self._gathered = self._open_frame = 0

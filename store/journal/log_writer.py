@@ -173,7 +173,7 @@ class LogWriter:
         return self._add(queue, record(Type.SIZES, queue, [encode_sizes(sizes)]))
 
     def sizes_later(self, queue: int, sizes: dict[int, int]) -> None:
-        """Record the sizes of segments together with what is recorded next, or when `record_sizes` is called."""
+        """Keep the sizes of segments back, and record them with the next record, or when `record_sizes` is called."""
         if self.is_journaled:
             if self._sizes_later is None:
                 self._sizes_later = {}
